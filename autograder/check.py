@@ -1,0 +1,146 @@
+"""Checking one answer of an exercise: observe, judge, and where it is wrong, say which mistake it is."""
+
+import dataclasses
+import itertools
+
+from autograder import judge, mutants, rules
+
+PASSED, FAILED, NOT_ATTEMPTED, COULD_NOT_CHECK = "passed", "failed", "not_attempted", "could_not_check"
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What is said of one answer. `what` is what the numbers say, `why` an interpretation, `look` one line to run."""
+
+    name: str
+    status: str
+    points: int
+    parts: dict  # {part: (points earned, points)}
+    what: str = ""
+    why: tuple = ()
+    look: str = ""
+    mistakes: tuple = ()
+    notes: tuple = ()
+
+    @property
+    def score(self):
+        return sum(earned for earned, _ in self.parts.values())
+
+    @property
+    def message(self):
+        """All of it, as plain text."""
+        lines = [self.what, *(f"Why: {why}" for why in self.why), f"Try: {self.look}" if self.look else "", *self.notes]
+        return "\n".join(line for line in lines if line)
+
+
+def check(exercise, answer, seed, earlier=()):
+    """The Verdict on an answer.
+
+    answer: a KernelAnswer or a NotebookAnswer
+    seed: of the cases' numbers
+    earlier: exercises that the answer may rely on; if the fault is in one of them, the verdict says so
+    """
+    cases = exercise.draw(seed)
+    observed = answer.observe(exercise, cases)
+    if all(observation.failure and observation.failure.type == "NotImplementedError" for observation in observed):
+        return unattempted(exercise, "Nothing is written here yet.")
+    expected = exercise.expected(seed)
+    notes = _notes(observed)
+    found = judge.differences(cases, observed, expected, exercise.parts)
+    used = rules.broken(answer.source(), exercise.forbidden)
+    raised = bool(found) and found[0].kind is judge.Kind.RAISED
+    if used and not raised:
+        what = f"It calls {' and '.join(used)}, which this exercise asks you to write."
+        return Verdict(exercise.name, FAILED, exercise.points, _parts(exercise, exercise.parts), what, notes=notes)
+    if not found:
+        return Verdict(exercise.name, PASSED, exercise.points, _parts(exercise, ()), f"Right, in all {len(cases)} cases.", notes=notes)
+    first = found[0]
+    named = diagnose(exercise, cases, observed)
+    why = tuple(mistake.why for mistake in named)
+    if not named:
+        why = _carried_forward(exercise, answer, cases, expected, seed, earlier)
+    seed_text = "" if seed == 0 else f", seed={seed}"
+    return Verdict(
+        exercise.name, FAILED, exercise.points, _parts(exercise, {difference.part for difference in found}),
+        f"Called {quote(exercise, first.case)}  [{first.case.name}]\n{first.text}{_more(found)}", why,
+        f'check.rerun({exercise.name}, "{first.case.name}"{seed_text})', tuple(mistake.id for mistake in named), notes,
+    )  # fmt: skip
+
+
+def unattempted(exercise, what):
+    """The Verdict on an answer that is not there."""
+    return Verdict(exercise.name, NOT_ATTEMPTED, exercise.points, _parts(exercise, exercise.parts), what)
+
+
+def unchecked(exercise, what):
+    """The Verdict on an answer that could not be run for a reason that is not its own."""
+    return Verdict(exercise.name, COULD_NOT_CHECK, exercise.points, _parts(exercise, exercise.parts), what)
+
+
+def diagnose(exercise, cases, observed):
+    """The one mistake, or the pair, whose observations equal these on all cases; else nothing."""
+    for count in (1, 2):
+        for mistakes in itertools.combinations(exercise.mistakes, count):
+            mutant = _mutant(exercise, mistakes)
+            if mutant is not None and all(map(judge.same, observed, exercise.observe(mutant, cases))):
+                return mistakes
+    return ()
+
+
+def quote(exercise, case):
+    """The call of a case, as code: small values whole, tensors by dtype and shape."""
+    inputs = dict(case.inputs)
+    call = exercise.name
+    if "build" in inputs:
+        call += f"({', '.join(f'{name}={_brief(value)}' for name, value in inputs.pop('build').items())})"
+        inputs.pop("weights")
+    arguments = (_brief(value) if name.startswith("*") else f"{name}={_brief(value)}" for name, value in inputs.items())
+    return f"{call}({', '.join(arguments)})"
+
+
+_mutants = {}
+
+
+def _mutant(exercise, mistakes):
+    key = (exercise.reference, mistakes)
+    if key not in _mutants:
+        _mutants[key] = mutants.patched(exercise.reference, mistakes)
+    return _mutants[key]
+
+
+def _carried_forward(exercise, answer, cases, expected, seed, earlier):
+    """Whether it is right once the learner's earlier functions are the reference's: then the fault is there."""
+    relied_on = [other for other in earlier if other.name in answer.calls and other.name != exercise.name]
+    for given in [[other] for other in relied_on] + ([relied_on] if len(relied_on) > 1 else []):
+        if not judge.differences(cases, answer.observe(exercise, cases, given), expected, exercise.parts):
+            names = " and ".join(other.name for other in given)
+            return (f"With the reference's {names} in the place of yours, this passes: the fault is in {names}, not here.",)
+    return ()
+
+
+def _parts(exercise, lost):
+    return {part: (0 if part in lost else points, points) for part, points in exercise.parts.items()}
+
+
+def _more(found):
+    others = sorted({difference.case.name for difference in found} - {found[0].case.name})
+    return f"\nAlso wrong: {', '.join(others)}." if others else ""
+
+
+def _notes(observed):
+    printed = sum(observation.printed.count("\n") for observation in observed)
+    return (f"It printed {printed} lines while it was checked; they are not shown.",) if printed else ()
+
+
+def _brief(value):
+    if isinstance(value, list):
+        return ", ".join(map(_brief, value))
+    if hasattr(value, "shape"):
+        kind = "array" if type(value).__module__ == "numpy" else "tensor"
+        dtype = str(value.dtype).removeprefix("torch.")
+        if value.size == 0 if kind == "array" else value.numel() == 0:
+            return f"<{dtype} {kind} {tuple(value.shape)}>"
+        if value.ndim <= 1 and (value.size if kind == "array" else value.numel()) <= 5:
+            return f"{kind}({[round(x, 4) if isinstance(x, float) else x for x in value.tolist()]})"
+        return f"<{dtype} {kind} {tuple(value.shape)}>"
+    return repr(value)

@@ -1,0 +1,189 @@
+"""A notebook as a set of definitions: finds the statements on which a name depends, and runs only those.
+
+Training loops, plots and calls that a name does not depend on are never run. A statement that fails is passed over:
+the name may not need it, and when it does, its own error says more.
+"""
+
+import ast
+import builtins
+import dataclasses
+import json
+import linecache
+import symtable
+
+from IPython.core.inputtransformer2 import TransformerManager
+
+
+class UnreadableNotebook(Exception):
+    """The file holds no notebook; the message is a sentence for its author."""
+
+
+@dataclasses.dataclass
+class Statement:
+    """One top-level statement of a notebook."""
+
+    node: ast.stmt
+    cell: str  # the file name under which it is compiled: what a traceback shows
+    source: str
+    binds: set[str]  # names that it defines, or changes
+    uses: set[str]  # global names that it refers to, at once or when called
+
+
+@dataclasses.dataclass
+class Notebook:
+    """The statements of a notebook, in order, and the cells that could not be read as Python."""
+
+    statements: list[Statement]
+    broken: dict[str, SyntaxError]  # by cell
+
+    def slice(self, name):
+        """The statements on which `name` depends, in notebook order."""
+        wanted, done, chosen = [name, "*"], set(), set()  # what a star import binds can't be known: all of them come along
+        while wanted:
+            current = wanted.pop()
+            if current in done:
+                continue
+            done.add(current)
+            for index, statement in enumerate(self.statements):
+                if current in statement.binds and index not in chosen:
+                    chosen.add(index)
+                    wanted += statement.uses
+        return [self.statements[index] for index in sorted(chosen)]
+
+    def source(self, name):
+        """The text of what `name` depends on."""
+        return "\n\n".join(statement.source for statement in self.slice(name))
+
+    def load(self, name, given=()):
+        """Run the slice of `name`; returns its namespace, and the errors of statements that failed.
+
+        given: names and values that take the place of the notebook's own definitions
+        """
+        given = dict(given)
+        namespace = {"__name__": "__main__", "__builtins__": builtins, **given}
+        errors = []
+        for statement in self.slice(name):
+            code = compile(ast.Module([statement.node], []), statement.cell, "exec")
+            try:
+                exec(code, namespace)
+            except (Exception, SystemExit) as error:
+                errors.append(error)
+            namespace.update(given)
+        return namespace, errors
+
+
+def read(text):
+    """The cells of a notebook's JSON that hold code. Raises UnreadableNotebook."""
+    if not text.strip():
+        raise UnreadableNotebook("The file is empty. Save the notebook in Jupyter, then check it again.")
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise UnreadableNotebook(
+            f"The file is not complete JSON ({error}), so it was cut short or edited by hand. "
+            "Open it in Jupyter; if it does not open, take the last good copy."
+        ) from error
+    cells = document.get("cells") if isinstance(document, dict) else None
+    if not isinstance(cells, list):
+        raise UnreadableNotebook("The file is JSON but not a notebook: it has no list of cells. Was another file saved under its name?")
+    sources = []
+    for number, cell in enumerate(cells, 1):
+        if isinstance(cell, dict) and cell.get("cell_type") == "code":
+            source = cell.get("source", "")
+            source = "".join(map(str, source)) if isinstance(source, list) else str(source)
+            sources.append((f"cell {number}", source))
+    return sources
+
+
+def parse(text):
+    """The Notebook that a file's text holds. Raises UnreadableNotebook."""
+    statements, broken = [], {}
+    for cell, source in read(text):
+        try:
+            python = _without_magics(source)
+            tree = ast.parse(python, cell)
+        except (SyntaxError, ValueError) as error:
+            broken[cell] = error if isinstance(error, SyntaxError) else SyntaxError(str(error))
+            continue
+        lines = python.splitlines(keepends=True)
+        linecache.cache[cell] = (len(python), None, lines, cell)
+        for node in tree.body:
+            if not _is_magic(node):
+                try:
+                    statements.append(_statement(node, cell, python))
+                except SyntaxError as error:  # well-formed, but not at the top level: `return`, `await`
+                    broken[cell] = error
+    modules = {name for statement in statements if isinstance(statement.node, (ast.Import, ast.ImportFrom)) for name in statement.binds}
+    for statement in statements:
+        if isinstance(statement.node, ast.Expr):  # `torch.manual_seed(0)`, `plt.show()`: no definition depends on it
+            statement.binds -= modules
+    return Notebook(statements, broken)
+
+
+_TIMING = ("%%time", "%%timeit", "%%capture", "%%prun", "%%memit")  # their cells hold ordinary code
+
+
+def _without_magics(source):
+    lines = source.split("\n")
+    first = next((i for i, line in enumerate(lines) if line.strip()), 0)
+    if lines[first].lstrip().startswith("%%"):
+        if lines[first].split()[0] not in _TIMING:
+            return ""
+        lines[first] = ""
+        return _without_magics("\n".join(lines))
+    # a new one each time: IPython's keeps state from a cell that it could not read
+    return TransformerManager().transform_cell(source)
+
+
+def _is_magic(node):
+    return any(isinstance(child, ast.Name) and child.id == "get_ipython" for child in ast.walk(node))
+
+
+def _statement(node, cell, python):
+    start = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
+    source = "\n".join(python.splitlines()[start - 1 : node.end_lineno])
+    uses, binds = globals_of(node)
+    if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+        binds.add("*")
+    return Statement(node, cell, source, binds | _changed(node), uses)
+
+
+def globals_of(node):
+    """The global names that a statement refers to, and those that it binds, by the compiler's own symbol table."""
+    code = ast.unparse(ast.Module([node], []))
+    top = symtable.symtable(code, "statement", "exec")
+    uses, binds, tables = set(), set(), [top]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        for symbol in table.get_symbols():
+            is_global = table is top or symbol.is_global()
+            if is_global and symbol.is_referenced():
+                uses.add(symbol.get_name())
+            if is_global and (symbol.is_assigned() or symbol.is_imported()):
+                binds.add(symbol.get_name())
+    return uses, binds
+
+
+def _changed(node):
+    """Names whose value a statement changes without binding them: `x[0] = 1`, `x.a += 1`, `del x[0]`, `x.append(1)`."""
+    targets, nodes = [], [node]
+    while nodes:
+        child = nodes.pop()
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            continue  # inside a definition nothing happens yet
+        if isinstance(child, (ast.Assign, ast.Delete)):
+            targets += child.targets
+        elif isinstance(child, (ast.AugAssign, ast.AnnAssign)):
+            targets.append(child.target)
+        elif isinstance(child, ast.Expr) and isinstance(child.value, ast.Call):
+            targets.append(child.value.func)
+        nodes += ast.iter_child_nodes(child)
+    roots = (_root(target) for target in targets if isinstance(target, (ast.Attribute, ast.Subscript)))
+    return {root for root in roots if root}
+
+
+def _root(node):
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""

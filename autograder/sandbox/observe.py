@@ -1,0 +1,143 @@
+"""Running a probe on an answer, and writing down what was seen: plain values that can cross a boundary."""
+
+import contextlib
+import dataclasses
+import io
+import os
+import sys
+import sysconfig
+import traceback
+import warnings
+
+import numpy as np
+import torch
+
+from . import probes, wire
+
+MAX_TEXT = 2_000  # characters kept of anything that an answer says
+
+
+@dataclasses.dataclass
+class Value:
+    """One thing that a probe saw."""
+
+    kind: str  # "Tensor", "ndarray", or the name of another type
+    dtype: str = ""
+    device: str = ""
+    array: np.ndarray | None = None  # the numbers; half precision is widened to float32
+    text: str = ""  # what is not numbers, as text
+
+
+@dataclasses.dataclass
+class Failure:
+    """An exception, and the line of the learner that it came from."""
+
+    type: str
+    message: str
+    line: int = 0  # counted from 1 in its cell; 0 = not known
+    source: str = ""
+    cell: str = ""
+
+
+@dataclasses.dataclass
+class Observation:
+    """All that one probe of one case saw."""
+
+    values: dict[str, Value] = dataclasses.field(default_factory=dict)
+    failure: Failure | None = None
+    printed: str = ""
+
+    @classmethod
+    def from_fields(cls, tree):
+        """An observation from the tree that `wire.fields` made of it. Raises ProtocolError."""
+        try:
+            values = {str(name): Value(**value) for name, value in tree["values"].items()}
+            failure = Failure(**tree["failure"]) if tree["failure"] else None
+            observation = cls(values, failure, tree["printed"])
+            texts = [observation.printed, *(text for value in values.values() for text in (value.kind, value.dtype, value.device, value.text))]
+            texts += [failure.type, failure.message, failure.source, failure.cell] if failure else []
+            arrays = [value.array for value in values.values()]
+            if not all(type(text) is str for text in texts) or not all(a is None or type(a) is np.ndarray for a in arrays):
+                raise wire.ProtocolError("an observation holds text and arrays, this one something else")
+            if failure and type(failure.line) is not int:
+                raise wire.ProtocolError("a line number is an integer")
+            return observation
+        except (TypeError, KeyError, AttributeError) as error:
+            raise wire.ProtocolError(f"not an observation: {error}") from error
+
+
+def observe(probe, target, inputs, options):
+    """Drive `target` with the probe of that name and return the Observation; no exception of the answer gets out."""
+    printed = io.StringIO()
+    try:
+        with standard_state(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            seen = probes.find(probe)(target, inputs, **options)
+        return Observation({name: _value(thing) for name, thing in seen.items()}, None, printed.getvalue()[:MAX_TEXT])
+    except (Exception, SystemExit) as error:
+        return Observation({}, failure(error), printed.getvalue()[:MAX_TEXT])
+
+
+def failure(error):
+    """The Failure that an exception is, at the deepest line that is the learner's own."""
+    where = {}
+    for frame in traceback.extract_tb(error.__traceback__):
+        if not frame.filename.startswith((_HERE, _LIBRARY, _PACKAGES, "<")):
+            where = {"line": frame.lineno or 0, "source": (frame.line or "").strip()[:MAX_TEXT], "cell": os.path.basename(frame.filename)}
+    if isinstance(error, SyntaxError):
+        where = {"line": error.lineno or 0, "source": (error.text or "").strip()[:MAX_TEXT], "cell": os.path.basename(error.filename or "")}
+        return Failure(type(error).__name__, str(error.msg)[:MAX_TEXT], **where)
+    try:
+        message = str(error)
+    except Exception:
+        message = "(its message could not be printed)"
+    return Failure(type(error).__name__, message[:MAX_TEXT], **where)
+
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_LIBRARY = sysconfig.get_paths()["stdlib"]
+_PACKAGES = sysconfig.get_paths()["purelib"]
+
+
+@contextlib.contextmanager
+def standard_state():
+    """The same global state for every answer, whatever the notebook did to it; put back afterwards."""
+    dtype, grad, numpy_errors = torch.get_default_dtype(), torch.is_grad_enabled(), np.geterr()
+    torch_state, numpy_state, limit = torch.get_rng_state(), np.random.get_state(), sys.getrecursionlimit()
+    on_cpu = contextlib.nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")  # it slows every call
+    try:
+        with warnings.catch_warnings(), on_cpu:
+            warnings.simplefilter("ignore")
+            torch.set_default_dtype(torch.float32)
+            torch.set_grad_enabled(True)
+            torch.default_generator.manual_seed(0)
+            np.random.seed(0)
+            np.seterr(all="ignore")
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+        torch.set_grad_enabled(grad)
+        torch.set_rng_state(torch_state)
+        np.random.set_state(numpy_state)
+        np.seterr(**numpy_errors)
+        sys.setrecursionlimit(limit)
+
+
+def _value(thing):
+    if isinstance(thing, torch.Tensor):
+        tensor = thing.detach().cpu()
+        if tensor.dtype in (torch.float16, torch.bfloat16):
+            tensor = tensor.float()
+        array = None if tensor.is_complex() else tensor.contiguous().numpy().copy()
+        return Value("Tensor", str(thing.dtype).removeprefix("torch."), thing.device.type, array)
+    if isinstance(thing, (np.ndarray, np.generic)):
+        numbers = thing.dtype.kind in "fiub" and thing.dtype.itemsize <= 8
+        array = np.array(thing, np.float32 if thing.dtype == np.float16 else thing.dtype) if numbers else None
+        return Value("ndarray" if isinstance(thing, np.ndarray) else type(thing).__name__, str(thing.dtype), "cpu", array)
+    return Value(type(thing).__name__, text=_text(thing))
+
+
+def _text(thing):
+    try:
+        return repr(thing)[:MAX_TEXT]
+    except Exception:
+        return "(could not be printed)"

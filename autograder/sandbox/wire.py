@@ -1,0 +1,123 @@
+"""What crosses the boundary to an untrusted process: JSON and raw arrays, bounded before they are read.
+
+A frame is the length of its header (4 bytes, big endian), the header (JSON: the message, with
+{"$array": i} in the place of array i, and the list of arrays), then the arrays' bytes one after another.
+"""
+
+import dataclasses
+import json
+import math
+import struct
+
+import numpy as np
+import torch
+
+MAX_HEADER = 4 * 2**20  # bytes
+MAX_ARRAYS = 256 * 2**20  # bytes, all arrays of a frame together
+MAX_DEPTH = 64  # json's own recursion stays far from Python's limit
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+                  torch.float16, torch.bfloat16, torch.float32, torch.float64)
+}  # fmt: skip
+
+
+class ProtocolError(Exception):
+    """What arrived is not a frame: too large, cut short, or not what it says it is."""
+
+
+def pack(message):
+    """A frame from a tree of dicts, lists, strings, numbers, None, torch tensors and numpy arrays."""
+    arrays, chunks = [], []
+
+    def encode(node):
+        if isinstance(node, dict):
+            return {str(key): encode(value) for key, value in node.items()}
+        if isinstance(node, (list, tuple)):
+            return [encode(value) for value in node]
+        if not isinstance(node, (torch.Tensor, np.ndarray)):
+            return node
+        kind = "Tensor" if isinstance(node, torch.Tensor) else "ndarray"
+        tensor = torch.as_tensor(node).detach().cpu()
+        order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))  # keeps a transposed layout
+        stored = tensor.permute(order).contiguous()
+        arrays.append({"kind": kind, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(stored.shape), "order": order})
+        chunks.append(stored.flatten().view(torch.uint8).numpy().tobytes() if stored.numel() else b"")
+        return {"$array": len(arrays) - 1}
+
+    header = json.dumps({"message": encode(message), "arrays": arrays}).encode()
+    return b"".join([struct.pack(">I", len(header)), header, *chunks])
+
+
+def read(stream):
+    """The message of the next frame of a binary stream; None at its end. Raises ProtocolError."""
+    prefix = stream.read(4)
+    if not prefix:
+        return None
+    try:
+        (length,) = struct.unpack(">I", prefix)
+        if length > MAX_HEADER:
+            raise ProtocolError(f"a header of {length} bytes is longer than {MAX_HEADER}")
+        text = _exactly(stream, length).decode()
+        if max(text.count("["), text.count("{")) and _depth(text) > MAX_DEPTH:
+            raise ProtocolError(f"a header nested deeper than {MAX_DEPTH}")
+        header = json.loads(text)
+        sizes = [_size(entry) for entry in header["arrays"]]
+        if sum(sizes) > MAX_ARRAYS:
+            raise ProtocolError(f"arrays of {sum(sizes)} bytes are more than {MAX_ARRAYS}")
+        arrays = [_array(entry, _exactly(stream, size)) for entry, size in zip(header["arrays"], sizes)]
+        return _decode(header["message"], arrays)
+    except (ValueError, KeyError, TypeError, IndexError, RuntimeError, struct.error) as error:
+        raise ProtocolError(f"not a frame: {error}") from error
+
+
+def fields(instance):
+    """A dataclass as a tree that `pack` takes; unlike dataclasses.asdict it copies no array."""
+    if dataclasses.is_dataclass(instance):
+        return {field.name: fields(getattr(instance, field.name)) for field in dataclasses.fields(instance)}
+    if isinstance(instance, dict):
+        return {key: fields(value) for key, value in instance.items()}
+    if isinstance(instance, (list, tuple)):
+        return [fields(value) for value in instance]
+    return instance
+
+
+def _depth(text):
+    depth = deepest = 0
+    for character in text:  # brackets inside strings count too: only ever too strict
+        depth += (character in "[{") - (character in "]}")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _exactly(stream, size):
+    data = stream.read(size)
+    if len(data) != size:
+        raise ProtocolError(f"{size} bytes were promised, {len(data)} came")
+    return data
+
+
+def _size(entry):
+    shape = entry["shape"]
+    if len(shape) > 16 or not all(type(n) is int and 0 <= n <= MAX_ARRAYS for n in shape):
+        raise ProtocolError(f"not a shape: {str(shape)[:80]}")
+    return math.prod(shape) * DTYPES[entry["dtype"]].itemsize
+
+
+def _array(entry, data):
+    dtype, shape, order = DTYPES[entry["dtype"]], entry["shape"], entry["order"]
+    if sorted(order) != list(range(len(shape))):
+        raise ProtocolError(f"not an order of axes: {str(order)[:80]}")
+    flat = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
+    tensor = flat.reshape(shape).permute([order.index(axis) for axis in range(len(order))])
+    return tensor.numpy() if entry["kind"] == "ndarray" else tensor
+
+
+def _decode(node, arrays):
+    if isinstance(node, dict):
+        if set(node) == {"$array"}:
+            return arrays[node["$array"]]
+        return {key: _decode(value, arrays) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_decode(value, arrays) for value in node]
+    return node
