@@ -1,12 +1,12 @@
 """Where an answer runs: in this process (the learner's kernel), or in a process of its own. Both are observed alike."""
 
 import contextlib
+import importlib
 import inspect
 import types
 
 from autograder import mutants
 from autograder.process import Ended, Process
-from autograder.sandbox import loader
 from autograder.sandbox.observe import Failure, Observation
 
 
@@ -50,7 +50,8 @@ class NotebookAnswer:
         observed = []
         try:
             worker = self._workers.get()
-            defined, failure = worker.define(self._name, {other.name: mutants.source(other.reference) for other in given})
+            references = {other.name: other.reference for other in given} | self._carried()
+            defined, failure = worker.define(self._name, {name: mutants.source(reference) for name, reference in references.items()})
             if not defined:
                 failure = failure or Failure("NameError", f"{self._name} is not defined once the notebook's definitions have run.")
                 return [Observation(failure=failure)] * len(cases)
@@ -60,6 +61,14 @@ class NotebookAnswer:
             self._workers.discard()
             observed += [Observation(failure=ended.failure)] * (len(cases) - len(observed))
         return observed
+
+    def _carried(self):
+        """The references of what the notebook takes from earlier modules: graded alone, it stands on these."""
+        found = {}
+        for name in self.calls & set(self._notebook.carried):
+            with contextlib.suppress(ImportError, AttributeError):  # no such part: it stays undefined, and its own error says so
+                found[name] = getattr(importlib.import_module(f"solutions.{self._notebook.carried[name]}"), name)
+        return found
 
 
 class Workers:

@@ -56,13 +56,11 @@ def check(exercise, answer, seed, earlier=()):
         return Verdict(exercise.name, PASSED, exercise.points, _parts(exercise, ()), f"Right, in all {len(cases)} cases.", notes=notes)
     first = found[0]
     named = diagnose(exercise, cases, observed)
-    why = tuple(mistake.why for mistake in named)
-    if not named:
-        why = _carried_forward(exercise, answer, cases, expected, seed, earlier)
+    why = (*(mistake.why for mistake in named), *_carried_forward(exercise, answer, cases, expected, earlier))
     seed_text = "" if seed == 0 else f", seed={seed}"
     return Verdict(
         exercise.name, FAILED, exercise.points, _parts(exercise, {difference.part for difference in found}),
-        f"Called {quote(exercise, first.case)}  [{first.case.name}]\n{first.text}{_more(found)}", why,
+        f"Called {quote(exercise, first.case)}  [{first.case.name}]\n{first.text}{_more(found, len(cases))}", why,
         f'check.rerun({exercise.name}, "{first.case.name}"{seed_text})', tuple(mistake.id for mistake in named), notes,
     )  # fmt: skip
 
@@ -108,7 +106,7 @@ def _mutant(exercise, mistakes):
     return _mutants[key]
 
 
-def _carried_forward(exercise, answer, cases, expected, seed, earlier):
+def _carried_forward(exercise, answer, cases, expected, earlier):
     """Whether it is right once the learner's earlier functions are the reference's: then the fault is there."""
     relied_on = [other for other in earlier if other.name in answer.calls and other.name != exercise.name]
     for given in [[other] for other in relied_on] + ([relied_on] if len(relied_on) > 1 else []):
@@ -122,9 +120,11 @@ def _parts(exercise, lost):
     return {part: (0 if part in lost else points, points) for part, points in exercise.parts.items()}
 
 
-def _more(found):
-    others = sorted({difference.case.name for difference in found} - {found[0].case.name})
-    return f"\nAlso wrong: {', '.join(others)}." if others else ""
+def _more(found, total):
+    others = list(dict.fromkeys(difference.case.name for difference in found if difference.case is not found[0].case))
+    if len(others) == total - 1:
+        return "\nAll other cases are wrong too." if others else ""
+    return f"\nAlso wrong: {'; '.join(others[:3])}{f'; and {len(others) - 3} more' if len(others) > 3 else ''}." if others else ""
 
 
 def _notes(observed):

@@ -40,9 +40,12 @@ def differences(cases, observed, expected, parts):
     """Every Difference, the first kind first; the order of the cases decides among equals."""
     found = []
     for case, mine, right in zip(cases, observed, expected, strict=True):
+        graded = "gradient" in parts and any(name.startswith(GRADIENT) for name in right.values)
         for kind, name, text in compare(mine, right):
-            part = "gradient" if name.startswith(GRADIENT) and "gradient" in parts else case.part
-            found.append(Difference(kind, part, case, text))
+            lost = {"gradient"} if graded and name.startswith(GRADIENT) else {case.part}
+            if graded and kind in (Kind.RAISED, Kind.TYPE):  # where nothing usable came back, no gradient did
+                lost.add("gradient")
+            found += [Difference(kind, part, case, text) for part in sorted(lost)]
     return sorted(found, key=lambda difference: difference.kind)
 
 
@@ -64,7 +67,11 @@ def compare(observed, expected, between_mistakes=False):
         mine = observed.values.get(name)
         if name == CHANGED:
             if mine is None or mine.text != right.text:
-                yield Kind.CHANGED, name, f"The call changed its input ({mine.text if mine else ''}); it should leave its inputs as they are."
+                yield (
+                    Kind.CHANGED,
+                    name,
+                    f"The call changed its input ({mine.text if mine else ''}); it should leave its inputs as they are.",
+                )
         elif name.startswith(GRADIENT):
             yield from _gradient(name, mine, right, observed, between_mistakes)
         elif name.startswith(DISTRIBUTION):
@@ -98,8 +105,12 @@ def _texts_agree(observed, expected, name):
 
 def _unusable(name, observed, expected):
     if name == STRUCTURE:
-        return f"The weights can't be loaded: {observed.values[name].text.strip(chr(39))}." if name in observed.values else "Its weights load."
-    wanted = [value for value in expected.values if value not in (CHANGED, GRADIENT_ERROR) and not value.startswith((GRADIENT, DISTRIBUTION))]
+        return (
+            f"The weights can't be loaded: {observed.values[name].text.strip(chr(39))}." if name in observed.values else "Its weights load."
+        )
+    wanted = [
+        value for value in expected.values if value not in (CHANGED, GRADIENT_ERROR) and not value.startswith((GRADIENT, DISTRIBUTION))
+    ]
     wanted = [value for value in wanted if not value.endswith(TRAINING)]
     expectation = f"({', '.join(wanted)})" if len(wanted) > 1 else " ".join(wanted) or "something else"
     if name not in observed.values:
@@ -147,7 +158,8 @@ def _distribution(name, mine, right):
 
 def _value(name, mine, right):
     if mine.kind != right.kind:
-        yield Kind.TYPE, name, f"The {name} is {_a(mine.kind)}; expected {_a(right.kind)}."
+        hint = " Is there a `return` at its end?" if mine.kind == "NoneType" else ""
+        yield Kind.TYPE, name, f"The {name} is {_a(mine.kind)}; expected {_a(right.kind)}.{hint}"
     elif right.array is None or mine.array is None:
         if (mine.dtype, mine.text) != (right.dtype, right.text):
             yield Kind.VALUES, name, f"The {name} is {mine.text or mine.dtype}; expected {right.text or right.dtype}."
@@ -155,7 +167,11 @@ def _value(name, mine, right):
         yield Kind.SHAPE, name, f"The {name} has the shape {mine.array.shape}; expected {right.array.shape}."
     elif (mine.dtype, mine.device) != (right.dtype, right.device):
         is_dtype = mine.dtype != right.dtype
-        yield Kind.DTYPE, name, f"The {name} is {mine.dtype if is_dtype else 'on ' + mine.device}; expected {right.dtype if is_dtype else right.device}."
+        yield (
+            Kind.DTYPE,
+            name,
+            f"The {name} is {mine.dtype if is_dtype else 'on ' + mine.device}; expected {right.dtype if is_dtype else right.device}.",
+        )
     else:
         yield from _numbers(name, mine.array, right.array, right.dtype)
 

@@ -88,7 +88,9 @@ def _mistake(exercise, mistake, seed, counts):
         return False
     observed = list(exercise.observe(target, cases))
     if all(observation.failure for observation in observed):
-        counts.faults.append(f"{exercise.name}: the mistake {mistake.id} raises in every case, so any answer that raises would be called it")
+        counts.faults.append(
+            f"{exercise.name}: the mistake {mistake.id} raises in every case, so any answer that raises would be called it"
+        )
         return False
     named = [other.id for other in exercise.mistakes if diagnose(dataclasses.replace(exercise, mistakes=[other]), cases, observed)]
     if named != [mistake.id]:

@@ -35,6 +35,8 @@ class Notebook:
 
     statements: list[Statement]
     broken: dict[str, SyntaxError]  # by cell
+    sources: dict[str, str]  # the text of each cell
+    carried: dict[str, str]  # names that come from earlier modules, by `parts.load`, and the module of each
 
     def slice(self, name):
         """The statements on which `name` depends, in notebook order."""
@@ -97,8 +99,9 @@ def read(text):
 
 def parse(text):
     """The Notebook that a file's text holds. Raises UnreadableNotebook."""
-    statements, broken = [], {}
-    for cell, source in read(text):
+    statements, broken, sources, carried = [], {}, dict(read(text)), {}
+    for cell, source in sources.items():
+        linecache.cache[cell] = (len(source), None, source.splitlines(keepends=True), cell)
         try:
             python = _without_magics(source)
             tree = ast.parse(python, cell)
@@ -108,7 +111,9 @@ def parse(text):
         lines = python.splitlines(keepends=True)
         linecache.cache[cell] = (len(python), None, lines, cell)
         for node in tree.body:
-            if not _is_magic(node):
+            if loaded := _carried(node):
+                carried |= loaded
+            elif not _is_magic(node):
                 try:
                     statements.append(_statement(node, cell, python))
                 except SyntaxError as error:  # well-formed, but not at the top level: `return`, `await`
@@ -117,7 +122,7 @@ def parse(text):
     for statement in statements:
         if isinstance(statement.node, ast.Expr):  # `torch.manual_seed(0)`, `plt.show()`: no definition depends on it
             statement.binds -= modules
-    return Notebook(statements, broken)
+    return Notebook(statements, broken, sources, carried)
 
 
 _TIMING = ("%%time", "%%timeit", "%%capture", "%%prun", "%%memit")  # their cells hold ordinary code
@@ -133,6 +138,14 @@ def _without_magics(source):
         return _without_magics("\n".join(lines))
     # a new one each time: IPython's keeps state from a cell that it could not read
     return TransformerManager().transform_cell(source)
+
+
+def _carried(node):
+    """{name: module} of a statement like `a, b = parts.load("module", "a", "b")`; empty for any other."""
+    match node:
+        case ast.Assign(value=ast.Call(func=ast.Attribute(value=ast.Name(id="parts"), attr="load"), args=[ast.Constant(value=module), *names])):
+            return {name.value: module for name in names if isinstance(name, ast.Constant) and isinstance(name.value, str)}
+    return {}
 
 
 def _is_magic(node):

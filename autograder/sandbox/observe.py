@@ -54,7 +54,10 @@ class Observation:
             values = {str(name): Value(**value) for name, value in tree["values"].items()}
             failure = Failure(**tree["failure"]) if tree["failure"] else None
             observation = cls(values, failure, tree["printed"])
-            texts = [observation.printed, *(text for value in values.values() for text in (value.kind, value.dtype, value.device, value.text))]
+            texts = [
+                observation.printed,
+                *(text for value in values.values() for text in (value.kind, value.dtype, value.device, value.text)),
+            ]
             texts += [failure.type, failure.message, failure.source, failure.cell] if failure else []
             arrays = [value.array for value in values.values()]
             if not all(type(text) is str for text in texts) or not all(a is None or type(a) is np.ndarray for a in arrays):

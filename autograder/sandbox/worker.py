@@ -44,5 +44,3 @@ def _define(notebook, name, given):
         namespace, errors = notebook.load(name, replacements)
     failure = observe.failure(errors[-1]) if errors else None
     return namespace.get(name), {"defined": name in namespace, "failure": failure}
-
-

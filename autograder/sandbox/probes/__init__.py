@@ -115,14 +115,13 @@ def gradients(function, inputs, returns, parameters=None):
         results = named(function(given), returns)
         total = sum(weighted_sum(value) for value in results.values() if isinstance(value, torch.Tensor) and value.is_floating_point())
         names = [*leaves, *weights]
-        found = torch.autograd.grad(total, [*leaves.values(), *weights.values()], allow_unused=True)
+        wanted = [*leaves.values(), *weights.values()]
+        connected = isinstance(total, torch.Tensor) and total.requires_grad
+        found = torch.autograd.grad(total, wanted, allow_unused=True) if connected else [None] * len(wanted)
     except Exception as error:
         return {GRADIENT_ERROR: f"{type(error).__name__}: {error}"}
     turned = {name for name, (_, transposed) in (parameters or {}).items() if transposed}
-    return {
-        GRADIENT + name: gradient.T if gradient is not None and name in turned else gradient
-        for name, gradient in zip(names, found)
-    }
+    return {GRADIENT + name: gradient.T if gradient is not None and name in turned else gradient for name, gradient in zip(names, found)}
 
 
 def _leaf(value):

@@ -1,0 +1,86 @@
+"""`python -m autograder`: check a notebook, prove the grader, build the notebooks."""
+
+import argparse
+import json
+import os
+import sys
+
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")  # checks are many small products: a second thread only waits
+
+from tqdm import tqdm
+
+from autograder import build, exercises, grading, report, selftest
+from autograder.check import COULD_NOT_CHECK, PASSED
+from autograder.exercise import PUBLIC_SEED
+
+
+def main(arguments=None):
+    """Run one command; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m autograder", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _check_parser(commands.add_parser("check", help="check a notebook: exit status 0 all passed, 1 not all, 2 could not be checked"))
+    _selftest_parser(commands.add_parser("selftest", help="prove the grader on everything that is known to be right or wrong"))
+    _build_parser(commands.add_parser("build", help="build the worked and the learner's notebooks from the lessons"))
+    options = parser.parse_args(arguments)
+    try:
+        return options.run(options)
+    except (grading.CanNotCheck, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _check_parser(parser):
+    parser.add_argument("notebook", metavar="NOTEBOOK")
+    parser.add_argument("--exercise", default="", metavar="NAME", help="only this exercise")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--seed", type=int, default=PUBLIC_SEED, help="of the numbers in the cases")
+    parser.set_defaults(run=_check)
+
+
+def _check(options):
+    text = grading.read(options.notebook)
+    module, verdicts = grading.check_text(text, options.exercise, options.seed, _bar)
+    result = report.module_json(module, verdicts)
+    if options.json:
+        print(json.dumps(result, indent=2))
+    else:
+        print("\n".join(report.text(verdict) for verdict in verdicts))
+        print(f"{module.folder}: {result['score']} of {result['points']} points")
+    statuses = {verdict.status for verdict in verdicts}
+    return 2 if COULD_NOT_CHECK in statuses else 0 if statuses == {PASSED} else 1
+
+
+def _bar(todo):
+    return tqdm(todo, unit=" exercises", leave=False, disable=None)
+
+
+def _selftest_parser(parser):
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="all of them where none is named")
+    parser.set_defaults(run=_selftest)
+
+
+def _selftest(options):
+    counts = selftest.selftest(_modules(options))
+    print("\n".join([*counts.faults, counts.line()]))
+    return 1 if counts.faults else 0
+
+
+def _build_parser(parser):
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="all of them where none is named")
+    parser.add_argument("--execute", action="store_true", help="execute every worked notebook, not only those whose cells have changed")
+    parser.set_defaults(run=_build)
+
+
+def _build(options):
+    for module in tqdm(_modules(options), unit=" modules"):
+        build.build(module, options.execute)
+    return 0
+
+
+def _modules(options):
+    return [exercises.module(name) for name in options.modules] or exercises.modules()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

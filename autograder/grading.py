@@ -1,0 +1,81 @@
+"""Checking a notebook file: which module it is of, and the verdict on each of its exercises."""
+
+import ast
+from pathlib import Path
+
+from autograder import exercises
+from autograder.answers import NotebookAnswer, Workers
+from autograder.check import FAILED, Verdict, check, unattempted, unchecked
+from autograder.exercise import PUBLIC_SEED
+from autograder.process import InfrastructureError
+from autograder.sandbox import loader
+
+
+class CanNotCheck(Exception):
+    """The notebook can't be checked at all; the message is a sentence for the one who asked."""
+
+
+def read(path):
+    """The text of a notebook file. Raises CanNotCheck."""
+    path = Path(path)
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise CanNotCheck(f"There is no file {path}.") from None
+    except IsADirectoryError:
+        raise CanNotCheck(f"{path} is a folder; name the notebook in it, which ends in .ipynb.") from None
+    except OSError as error:
+        raise CanNotCheck(f"{path} can't be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise CanNotCheck(f"{path} is not UTF-8 text, as every notebook is: was it saved by another program?") from None
+
+
+def open_notebook(text):
+    """(the Notebook, its Module), the module by its call of open_module. Raises CanNotCheck."""
+    try:
+        notebook = loader.parse(text)
+    except loader.UnreadableNotebook as error:
+        raise CanNotCheck(str(error)) from None
+    for statement in notebook.statements:
+        for node in ast.walk(statement.node):
+            match node:
+                case ast.Call(func=ast.Name(id="open_module"), args=[ast.Constant(value=str(name))]):
+                    try:
+                        return notebook, exercises.module(name)
+                    except ValueError as error:
+                        raise CanNotCheck(f"{error} (This notebook calls open_module({name!r}).)") from None
+    raise CanNotCheck(
+        "This notebook belongs to no module of the course: none of its cells calls open_module. "
+        "If it is one of the course's, its first code cell was lost; copy it from a fresh notebook."
+    )
+
+
+def check_text(text, only="", seed=PUBLIC_SEED, progress=lambda exercises: exercises):
+    """(the Module, the Verdicts) of a notebook's text; each answer runs in a process of its own. Raises CanNotCheck."""
+    notebook, module = open_notebook(text)
+    if only and not module.exercise(only):
+        own = ", ".join(exercise.name for exercise in module.exercises)
+        raise CanNotCheck(f"The module {module.name} has no exercise {only!r}. Its exercises are: {own}.")
+    wanted = [exercise for exercise in module.exercises if only in ("", exercise.name)]
+    with Workers(text) as workers:
+        return module, [_check(exercise, notebook, module, workers, seed) for exercise in progress(wanted)]
+
+
+def _check(exercise, notebook, module, workers, seed):
+    answer = NotebookAnswer(workers, notebook, exercise.name)
+    if not answer.exists:
+        return _missing(exercise, notebook)
+    try:
+        return check(exercise, answer, seed, module.exercises)
+    except InfrastructureError as error:
+        return unchecked(exercise, str(error))
+
+
+def _missing(exercise, notebook):
+    for cell, error in notebook.broken.items():
+        if exercise.name in notebook.sources[cell]:
+            line = (error.text or "").strip()
+            what = f"Python can't read {cell}, line {error.lineno}: {error.msg}" + (f" in `{line}`." if line else ".")
+            parts = {part: (0, points) for part, points in exercise.parts.items()}
+            return Verdict(exercise.name, FAILED, exercise.points, parts, what)
+    return unattempted(exercise, f"Nothing in the notebook defines {exercise.name}.")

@@ -1,0 +1,143 @@
+"""The same answer in this process and in one of its own: the same verdict; and what a verdict says of odd answers."""
+
+import linecache
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+from conftest import answered, notebook_text
+from torch import nn
+
+from autograder import exercises, grading
+from autograder.answers import KernelAnswer
+from autograder.check import check
+
+ATTENTION = exercises.module("attention")
+SOFTMAX = "def softmax(x, dim=-1):\n    {}"
+SCORES = "def attention_scores(q, k):\n    return q @ k.mT / math.sqrt(q.shape[-1])"
+ATTEND = (
+    "def scaled_dot_product_attention(q, k, v, mask=None):\n"
+    "    weights = masked_softmax(attention_scores(q, k), mask)\n    return weights @ v, weights"
+)
+CELLS = "import math\nimport numpy as np\nimport torch\nfrom torch import nn"
+
+
+def in_kernel(name, *sources):
+    """The verdict on a name, run in this process."""
+    namespace = {"__name__": "__main__", "math": math, "np": np, "torch": torch, "nn": nn}
+    for number, source in enumerate(sources):
+        cell = f"<cell {number} of {name}>"
+        linecache.cache[cell] = (len(source), None, source.splitlines(keepends=True), cell)
+        exec(compile(source, cell, "exec"), namespace)
+    return check(ATTENTION.exercise(name), KernelAnswer(namespace[name]), 0, ATTENTION.exercises)
+
+
+def in_process(name, *sources):
+    """The verdict on a name, run from a notebook in a process of its own."""
+    opened = 'from autograder import open_module\ncheck, hint, progress = open_module("attention")'
+    _, (verdict,) = grading.check_text(notebook_text(opened, CELLS, *sources), name)
+    return verdict
+
+
+ODD = {  # body of softmax -> what the message must say
+    "right": ("e = (x - x.amax(dim, keepdim=True)).exp()\n    return e / e.sum(dim, keepdim=True)", "Right, in all"),
+    "None": ("e = x.exp()", "is None; expected a Tensor. Is there a `return`"),
+    "a tuple": ("return x,", "returned a tuple; expected the output alone"),
+    "a numpy array": ("return x.detach().numpy()", "is an ndarray; expected a Tensor"),
+    "NaN": ("return x * float('nan')", "elements that are NaN"),
+    "a number": ("return 0.5", "is a float; expected a Tensor"),
+    "an error": ("return x.sofmax(dim)", "AttributeError: 'Tensor' object has no attribute 'sofmax'"),
+    "too few arguments": ("", "TypeError"),
+    "float32": ("e = (x.float() - x.float().amax(dim, keepdim=True)).exp()\n    return (e / e.sum(dim, keepdim=True)).to(x.dtype)",
+                "something computed in float32"),
+    "changes its input": ("x -= x.detach().amax(dim, keepdim=True)\n    return x.exp() / x.exp().sum(dim, keepdim=True)",
+                          "changed its input (['x'])"),
+    "no gradient": ("e = (x - x.amax(dim, keepdim=True)).exp().detach()\n    return e / e.sum(dim, keepdim=True)", "No gradient reaches x"),
+    "forbidden": ("return torch.softmax(x, dim)", "calls softmax, which this exercise asks you to write"),
+    "exit": ("import sys\n    sys.exit()", "It raised SystemExit"),
+    "recursion": ("return softmax(x, dim)", "RecursionError"),
+    "prints": ("print('hello')\n    e = (x - x.amax(dim, keepdim=True)).exp()\n    return e / e.sum(dim, keepdim=True)", "It printed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_the_same_verdict_in_the_kernel_and_in_a_process(odd):
+    body, words = ODD[odd]
+    source = "def softmax():\n    return 1" if odd == "too few arguments" else SOFTMAX.format(body)
+    mine, theirs = in_kernel("softmax", source), in_process("softmax", source)
+    assert words in mine.message
+    assert (mine.status, mine.score, mine.parts, mine.mistakes, mine.why, mine.look) == (
+        theirs.status, theirs.score, theirs.parts, theirs.mistakes, theirs.why, theirs.look,
+    )  # fmt: skip
+    assert [_without_place(line) for line in mine.what.split("\n")[:2]] == [_without_place(line) for line in theirs.what.split("\n")[:2]]
+
+
+def _without_place(line):
+    return re.sub(r" in (<|cell).*", "", line)
+
+
+def test_the_wrong_number_of_arguments_quotes_the_call():
+    verdict = in_kernel("padding_mask", "def padding_mask(lengths):\n    return lengths")
+    assert "Called padding_mask(lengths=tensor([2, 5, 1]), S=5)" in verdict.what
+    assert "takes 1 positional argument but 2 were given" in verdict.what
+
+
+@pytest.mark.parametrize("run", [in_kernel, in_process])
+def test_an_error_is_carried_forward(run):
+    faulty = "def masked_softmax(scores, mask=None):\n    return scores * 0.25"  # no known mistake
+    verdict = run("scaled_dot_product_attention", SCORES, faulty, ATTEND)
+    assert verdict.status == "failed" and not verdict.mistakes
+    assert "the fault is in masked_softmax, not here" in verdict.message
+
+
+@pytest.mark.parametrize("run", [in_kernel, in_process])
+def test_two_mistakes_at_once_are_both_named(run):
+    verdict = run("attention_scores", "def attention_scores(q, k):\n    return k @ q.mT")
+    assert set(verdict.mistakes) == {"no_scale", "swapped"}
+
+
+def test_an_unknown_mistake_gets_the_numbers_and_no_guess():
+    verdict = in_kernel("attention_scores", SCORES + " * 1.01")
+    assert verdict.status == "failed" and verdict.mistakes == () and verdict.why == () and "should be" in verdict.what
+
+
+def test_the_last_of_two_definitions_counts():
+    right = SOFTMAX.format(ODD["right"][0])
+    assert in_process("softmax", right, SOFTMAX.format("return x")).status == "failed"
+    assert in_process("softmax", SOFTMAX.format("return x"), right).status == "passed"
+
+
+def test_a_loop_without_end_costs_its_exercise_alone():
+    text = answered("attention", causal_mask="def causal_mask(T, S=None):\n    while True:\n        pass")
+    _, verdicts = grading.check_text(text)
+    assert [verdict.name for verdict in verdicts if verdict.status != "passed"] == ["causal_mask"]
+    (verdict,) = [verdict for verdict in verdicts if verdict.name == "causal_mask"]
+    assert "did not finish within" in verdict.what
+
+
+def test_a_process_that_ends_without_an_answer_has_failed():
+    verdict = in_process("softmax", SOFTMAX.format("import os; os._exit(0)"))
+    assert (verdict.status, verdict.score) == ("failed", 0) and "ended without an answer" in verdict.what
+
+
+def test_the_process_has_neither_the_reference_nor_the_mistakes():
+    body = (
+        "import importlib\n    found = []\n"
+        "    for name in ('solutions', 'autograder', 'utils', 'sandbox.exercises', 'tests'):\n"
+        "        try:\n            found.append(importlib.import_module(name))\n        except ImportError:\n            pass\n"
+        "    assert not found, found\n    raise ValueError('nothing found')"
+    )
+    assert "nothing found" in in_process("softmax", SOFTMAX.format(body)).what
+
+
+def test_the_state_that_a_notebook_leaves_does_not_matter_and_is_put_back():
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    try:
+        assert in_kernel("softmax", SOFTMAX.format(ODD["right"][0])).status == "passed"
+        assert torch.get_default_dtype() == torch.float64 and not torch.is_grad_enabled()
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_grad_enabled(True)

@@ -1,0 +1,74 @@
+"""Dates as people write them, in forty languages, and as ISO 8601 writes them: what the encoder-decoder learns to translate."""
+
+import datetime
+import functools
+import random
+
+import torch
+from babel import Locale
+from babel.dates import format_date
+
+LOCALES = (
+    "en de nl sv da nb is fr es it pt ro ca pl cs sk sl hr ru uk bg sr el tr fi et hu lv lt sq cy ga eu vi id sw he ar ja ko"
+).split()
+STYLES = "medium", "long", "full"  # "short" is left out: whether 3/4/21 is in March or in April, nobody can know
+FIRST, LAST = datetime.date(1900, 1, 1).toordinal(), datetime.date(2099, 12, 31).toordinal()
+HELD_OUT = 10  # every so many days, one is kept for testing, in all languages
+
+PAD, START, END = 0, 1, 2
+DIGITS = "0123456789-"
+
+
+def written(day, locale, style):
+    """That day, as people of that locale write it: written(date(2021, 3, 5), "de", "long") -> "5. März 2021"."""
+    return format_date(day, style, _locale(locale))
+
+
+def pairs(n, seed, unseen=False):
+    """n pairs of (a date as people write it, the same as ISO 8601); with `unseen`, of days that otherwise never come up."""
+    draw, found = random.Random(seed), []
+    while len(found) < n:
+        ordinal = draw.randint(FIRST, LAST)
+        if (ordinal % HELD_OUT == 0) == unseen:
+            day = datetime.date.fromordinal(ordinal)
+            found.append((written(day, draw.choice(LOCALES), draw.choice(STYLES)), day.isoformat()))
+    return found
+
+
+class Characters:
+    """A vocabulary of characters; the first three tokens are PAD, START and END."""
+
+    def __init__(self, characters):
+        """characters: an iterable of all that may occur; what else occurs is read as PAD."""
+        self.characters = ["·", "▸", "■", *sorted(set(characters))]
+        self._index = {character: i for i, character in enumerate(self.characters)}
+
+    def __len__(self):
+        return len(self.characters)
+
+    def encode(self, texts, end=False):
+        """Texts -> tokens (B, S), padded on the right, and lengths (B); with `end`, an END behind each text."""
+        rows = [[self._index.get(character, PAD) for character in text] + [END] * end for text in texts]
+        lengths = torch.tensor([len(row) for row in rows])
+        return torch.tensor([row + [PAD] * (int(lengths.max()) - len(row)) for row in rows]), lengths
+
+    def decode(self, tokens):
+        """Tokens (B, T) -> texts, each up to its END, the special ones left out."""
+        rows = (row[: row.index(END)] if END in row else row for row in tokens.tolist())
+        return ["".join(self.characters[i] for i in row if i > END) for row in rows]
+
+
+@functools.cache
+def vocabularies():
+    """The Characters of written dates, and those of ISO dates."""
+    days = [datetime.date(2021, month, day) for month in range(1, 13) for day in range(1, 29)]
+    return Characters(DIGITS + "".join(written(day, *how) for day in days for how in _ways())), Characters(DIGITS)
+
+
+def _ways():
+    return [(locale, style) for locale in LOCALES for style in STYLES]
+
+
+@functools.cache
+def _locale(name):
+    return Locale(name)
