@@ -182,5 +182,5 @@ MODULES = {
     "an embedding tied to the output": _tied,
     "a BatchNorm, which has buffers": lambda: nn.BatchNorm1d(6),
     "two Linear, the first frozen": _frozen,
-    "_Layer": lambda: _Layer(8, 32),
+    "a transformer block": lambda: _Layer(8, 32),
 }

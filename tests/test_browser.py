@@ -1,0 +1,129 @@
+"""JupyterLab as a learner sees it, in a real browser: a wrong answer typed, checked and named; put right, checked, passed."""
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+from conftest import ROOT
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CHROMIUM, reason="needs Debian's chromium")]
+WRONG = "def softmax(x, dim=-1):\n    e = (x - x.amax(-1, keepdim=True)).exp()\n    return e / e.sum(-1, keepdim=True)\n"
+RIGHT = WRONG.replace("-1, keep", "dim, keep")
+SCREENSHOTS = os.environ.get("SCREENSHOTS", "")  # a folder, to look at what the test saw
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """The address of a JupyterLab whose files are a copy of the learner's notebooks."""
+    folder = tmp_path_factory.mktemp("lab")
+    shutil.copytree(ROOT / "notebooks", folder / "notebooks")
+    (folder / "config" / "labconfig").mkdir(parents=True)
+    no_news = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
+    (folder / "config" / "labconfig" / "page_config.json").write_text(json.dumps(no_news))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    token = secrets.token_hex(8)
+    command = [
+        sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
+        f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder / 'notebooks'}",
+    ]  # fmt: skip
+    environment = {
+        **os.environ,
+        "JUPYTER_CONFIG_DIR": str(folder / "config"),
+        "JUPYTER_DATA_DIR": str(folder / "data"),
+        "HOME": str(folder),
+    }
+    log = (folder / "log").open("w")
+    server = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
+    address = f"http://127.0.0.1:{port}"
+    for _ in range(120):
+        try:
+            urllib.request.urlopen(f"{address}/api?token={token}", timeout=2)
+            break
+        except OSError:
+            assert server.poll() is None, (folder / "log").read_text()
+            time.sleep(0.5)
+    yield lambda path: f"{address}/lab/tree/{path}?token={token}&reset"
+    server.terminate()
+    server.wait(20)
+
+
+@pytest.fixture
+def page():
+    """A page of a headless browser."""
+    from playwright.sync_api import sync_playwright
+
+    quiet = [
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-quic",
+    ]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=quiet)
+        page = browser.new_page(viewport={"width": 1280, "height": 1000})
+        page.set_default_timeout(60_000)
+        yield page
+        browser.close()
+
+
+def shoot(page, name):
+    """Keep a screenshot where the environment asks for them."""
+    if SCREENSHOTS:
+        page.screenshot(path=os.path.join(SCREENSHOTS, f"{name}.png"))
+
+
+def cell_with(page, text):
+    """The first code cell whose source begins with a text."""
+    return page.locator(".jp-CodeCell").filter(has=page.locator(".cm-content", has_text=text)).first
+
+
+def run(page, cell, source=None):
+    """Replace what is in a cell, where a source is given, and run it as a learner does: Shift+Enter."""
+    cell.scroll_into_view_if_needed()
+    cell.locator(".cm-content").first.click()
+    if source is not None:
+        page.keyboard.press("Control+A")
+        page.keyboard.insert_text(source)
+    page.keyboard.press("Shift+Enter")
+
+
+def test_a_wrong_answer_is_named_and_a_right_one_passes(lab, page):
+    page.goto(lab("01-attention/attention.ipynb"))
+    page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
+    page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").first.wait_for(state="attached")
+    run(page, cell_with(page, "open_module"))
+    run(page, cell_with(page, "import math"))
+    run(page, cell_with(page, "def softmax"), WRONG)
+    check = cell_with(page, "check(softmax)")
+    run(page, check)
+    verdict = check.locator(".verdict")
+    verdict.wait_for()
+    shoot(page, "wrong")
+    said = verdict.inner_text()
+    assert "softmax failed, 2 of 4 points" in said
+    assert "Your weights sum to 1 along the last axis, whatever dim says." in said  # the mistake's own sentence
+    assert "15 of 15 elements" in said and "should be" in said  # with the numbers
+    run(page, cell_with(page, "def softmax"), RIGHT)
+    run(page, check)
+    check.locator(".verdict.passed").wait_for()
+    shoot(page, "right")
+    assert "softmax passed, 4 of 4 points" in check.locator(".verdict").inner_text()
+
+
+def test_diagrams_and_formulas_are_drawn(lab, page):
+    page.goto(lab("01-attention/attention.ipynb"))
+    page.locator(".jp-RenderedMermaid svg, .jp-RenderedMermaid img").first.wait_for(state="attached")
+    page.locator("mjx-container").first.wait_for(state="attached")
+    assert not page.locator(".jp-RenderedMermaid.jp-mod-warning").count()
