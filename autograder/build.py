@@ -163,10 +163,8 @@ def _nbgrader(grade_id, solution=False, points=None):
 
 def _id(cell, used):
     """An id that stays the same as long as the cell does."""
-    if "nbgrader" in cell.metadata:
-        base = cell.metadata.nbgrader.grade_id
-    else:
-        base = hashlib.sha256(cell.source.encode()).hexdigest()[:8]
+    is_exercise = "nbgrader" in cell.metadata
+    base = cell.metadata.nbgrader.grade_id if is_exercise else hashlib.sha256(cell.source.encode()).hexdigest()[:8]
     number = sum(id.split(".")[0] == base for id in used)
     used.add(f"{base}.{number}")
     return base if not number else f"{base}-{number}"

@@ -1,6 +1,7 @@
 """Checking one answer of an exercise: observe, judge, and where it is wrong, say which mistake it is."""
 
 import dataclasses
+import functools
 import itertools
 
 from autograder import judge, mutants, rules
@@ -55,7 +56,7 @@ def check(exercise, answer, seed, earlier=()):
     if not found:
         return Verdict(exercise.name, PASSED, exercise.points, _parts(exercise, ()), f"Right, in all {len(cases)} cases.", notes=notes)
     first = found[0]
-    named = diagnose(exercise, cases, observed)
+    named = diagnose(exercise, cases, observed, seed)
     why = (*(mistake.why for mistake in named), *_carried_forward(exercise, answer, cases, expected, earlier))
     seed_text = "" if seed == 0 else f", seed={seed}"
     return Verdict(
@@ -75,14 +76,36 @@ def unchecked(exercise, what):
     return Verdict(exercise.name, COULD_NOT_CHECK, exercise.points, _parts(exercise, exercise.parts), what)
 
 
-def diagnose(exercise, cases, observed):
+def diagnose(exercise, cases, observed, seed):
     """The one mistake, or the pair, whose observations equal these on all cases; else nothing."""
+    known = _mutants(exercise, seed)
     for count in (1, 2):
         for mistakes in itertools.combinations(exercise.mistakes, count):
-            mutant = _mutant(exercise, mistakes)
-            if mutant is not None and all(map(judge.same, observed, exercise.observe(mutant, cases))):
+            if mistakes not in known:
+                mutant = mutants.patched(exercise.reference, mistakes)
+                known[mistakes] = None if mutant is None else _Kept(exercise.observe(mutant, cases))
+            if known[mistakes] is not None and all(map(judge.same, observed, known[mistakes])):
                 return mistakes
     return ()
+
+
+@functools.lru_cache(maxsize=64)
+def _mutants(exercise, seed):
+    """{mistakes: what is seen of the reference with these in it, as far as anyone has looked}."""
+    return {}
+
+
+class _Kept:
+    """What an iterator yields, kept: a wrong answer mostly differs from a mutant in the first case, and the rest is never run."""
+
+    def __init__(self, source):
+        self._source, self._known = source, []
+
+    def __iter__(self):
+        yield from self._known
+        for observation in self._source:
+            self._known.append(observation)
+            yield observation
 
 
 def quote(exercise, case):
@@ -94,16 +117,6 @@ def quote(exercise, case):
         inputs.pop("weights")
     arguments = (_brief(value) if name.startswith("*") else f"{name}={_brief(value)}" for name, value in inputs.items())
     return f"{call}({', '.join(arguments)})"
-
-
-_mutants = {}
-
-
-def _mutant(exercise, mistakes):
-    key = (exercise.reference, mistakes)
-    if key not in _mutants:
-        _mutants[key] = mutants.patched(exercise.reference, mistakes)
-    return _mutants[key]
 
 
 def _carried_forward(exercise, answer, cases, expected, earlier):

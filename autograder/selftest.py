@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from autograder import cells, mutants
+from autograder import cells, judge, mutants
 from autograder.answers import KernelAnswer
-from autograder.check import FAILED, NOT_ATTEMPTED, PASSED, check, diagnose
+from autograder.check import NOT_ATTEMPTED, PASSED, check
 from autograder.exercise import PUBLIC_SEED
 
 REFERENCE_SEEDS = range(50)
@@ -62,8 +62,7 @@ def _exercise(exercise, others, counts):
     counts.stubs += _all(exercise, "the stub", _stub(exercise), OTHER_SEEDS, NOT_ATTEMPTED, counts)
     for style, answer in others:
         counts.alternatives += _all(exercise, f"the alternative {style!r}", answer, OTHER_SEEDS, PASSED, counts)
-    for mistake in exercise.mistakes:
-        counts.mistakes += all([_mistake(exercise, mistake, seed, counts) for seed in OTHER_SEEDS])
+    counts.mistakes += len(set.intersection(*(_mistakes(exercise, seed, counts) for seed in OTHER_SEEDS)))
     ids = [mistake.id for mistake in exercise.mistakes]
     counts.faults += [f"{exercise.name}: two mistakes are called {id}" for id in sorted({id for id in ids if ids.count(id) > 1})]
     if not exercise.hints:
@@ -79,24 +78,28 @@ def _all(exercise, what, answer, seeds, status, counts):
     return True
 
 
-def _mistake(exercise, mistake, seed, counts):
-    cases = exercise.draw(seed)
-    target = mutants.patched(exercise.reference, [mistake])
-    verdict = check(exercise, KernelAnswer(target), seed)
-    if verdict.status != FAILED:
-        counts.faults.append(f"{exercise.name}: the mistake {mistake.id} is {verdict.status} with seed {seed}")
-        return False
-    observed = list(exercise.observe(target, cases))
-    if all(observation.failure for observation in observed):
-        counts.faults.append(
-            f"{exercise.name}: the mistake {mistake.id} raises in every case, so any answer that raises would be called it"
-        )
-        return False
-    named = [other.id for other in exercise.mistakes if diagnose(dataclasses.replace(exercise, mistakes=[other]), cases, observed)]
-    if named != [mistake.id]:
-        counts.faults.append(f"{exercise.name}: the mistake {mistake.id} is named {' and '.join(named) or 'nothing'} with seed {seed}")
-        return False
-    return True
+def _mistakes(exercise, seed, counts):
+    """The ids of the mistakes that are rejected with this seed, and named as themselves alone."""
+    cases, expected = exercise.draw(seed), exercise.expected(seed)
+    targets = {mistake.id: mutants.patched(exercise.reference, [mistake]) for mistake in exercise.mistakes}
+    seen = {id: list(exercise.observe(target, cases)) for id, target in targets.items()}
+    right = set()
+    for id, observed in seen.items():
+        named = [other for other in seen if all(map(judge.same, observed, seen[other]))]
+        fault = ""
+        if not judge.differences(cases, observed, expected, exercise.parts):
+            fault = "is passed"
+        elif all(observation.failure for observation in observed):
+            fault = "raises in every case, so any answer that raises would be called it"
+        elif named != [id]:
+            fault = f"is named {' and '.join(named)}"
+        elif seed == PUBLIC_SEED and (verdict := check(exercise, KernelAnswer(targets[id]), seed)).mistakes != (id,):
+            fault = f"is {verdict.status}, and its verdict names {' and '.join(verdict.mistakes) or 'nothing'}"
+        if fault:
+            counts.faults.append(f"{exercise.name}: the mistake {id} {fault}, with seed {seed}")
+        else:
+            right.add(id)
+    return right
 
 
 def _stub(exercise):

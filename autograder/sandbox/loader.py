@@ -4,6 +4,8 @@ Training loops, plots and calls that a name does not depend on are never run. A 
 the name may not need it, and when it does, its own error says more.
 """
 
+import __future__
+
 import ast
 import builtins
 import dataclasses
@@ -27,6 +29,7 @@ class Statement:
     source: str
     binds: set[str]  # names that it defines, or changes
     uses: set[str]  # global names that it refers to, at once or when called
+    calls: set[str]  # names whose methods it calls: that changes them, unless they are modules
 
 
 @dataclasses.dataclass
@@ -63,15 +66,20 @@ class Notebook:
         """
         given = dict(given)
         namespace = {"__name__": "__main__", "__builtins__": builtins, **given}
-        errors = []
+        errors, flags = [], self._flags()
         for statement in self.slice(name):
-            code = compile(ast.Module([statement.node], []), statement.cell, "exec")
             try:
-                exec(code, namespace)
+                exec(compile(ast.Module([statement.node], []), statement.cell, "exec", flags, dont_inherit=True), namespace)
             except (Exception, SystemExit) as error:
                 errors.append(error)
             namespace.update(given)
         return namespace, errors
+
+    def _flags(self):
+        """The compiler's flags of all `from __future__ import …`, which hold for the rest of a notebook."""
+        imports = (each.node for each in self.statements if isinstance(each.node, ast.ImportFrom) and each.node.module == "__future__")
+        features = {alias.name for node in imports for alias in node.names} & set(__future__.all_feature_names)
+        return sum(getattr(__future__, feature).compiler_flag for feature in features)
 
 
 def read(text):
@@ -80,7 +88,7 @@ def read(text):
         raise UnreadableNotebook("The file is empty. Save the notebook in Jupyter, then check it again.")
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnreadableNotebook(
             f"The file is not complete JSON ({error}), so it was cut short or edited by hand. "
             "Open it in Jupyter; if it does not open, take the last good copy."
@@ -105,8 +113,8 @@ def parse(text):
         try:
             python = _without_magics(source)
             tree = ast.parse(python, cell)
-        except (SyntaxError, ValueError) as error:
-            broken[cell] = error if isinstance(error, SyntaxError) else SyntaxError(str(error))
+        except _UNREADABLE as error:
+            broken[cell] = _syntax_error(error, cell)
             continue
         lines = python.splitlines(keepends=True)
         linecache.cache[cell] = (len(python), None, lines, cell)
@@ -116,13 +124,19 @@ def parse(text):
             elif not _is_magic(node):
                 try:
                     statements.append(_statement(node, cell, python))
-                except SyntaxError as error:  # well-formed, but not at the top level: `return`, `await`
-                    broken[cell] = error
+                except _UNREADABLE as error:  # well-formed, but not at the top level: `nonlocal x`
+                    broken[cell] = _syntax_error(error, cell)
     modules = {name for statement in statements if isinstance(statement.node, (ast.Import, ast.ImportFrom)) for name in statement.binds}
     for statement in statements:
-        if isinstance(statement.node, ast.Expr):  # `torch.manual_seed(0)`, `plt.show()`: no definition depends on it
-            statement.binds -= modules
+        statement.binds |= statement.calls - modules  # `torch.manual_seed(0)`, `plt.show()`: no definition depends on it
     return Notebook(statements, broken, sources, carried)
+
+
+_UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # what a parser raises: null bytes, nesting too deep
+
+
+def _syntax_error(error, cell):
+    return error if isinstance(error, SyntaxError) else SyntaxError(str(error) or "it is nested too deeply", (cell, 1, 1, ""))
 
 
 _TIMING = ("%%time", "%%timeit", "%%capture", "%%prun", "%%memit")  # their cells hold ordinary code
@@ -155,15 +169,22 @@ def _is_magic(node):
 def _statement(node, cell, python):
     start = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
     source = "\n".join(python.splitlines()[start - 1 : node.end_lineno])
-    uses, binds = globals_of(node)
+    uses, binds = globals_of(node, source)
+    changed, calls = _changed(node)
     if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
         binds.add("*")
-    return Statement(node, cell, source, binds | _changed(node), uses)
+    return Statement(node, cell, source, binds | changed, uses, calls)
 
 
-def globals_of(node):
-    """The global names that a statement refers to, and those that it binds, by the compiler's own symbol table."""
-    code = ast.unparse(ast.Module([node], []))
+def globals_of(node, source=""):
+    """The global names that a statement refers to, and those that it binds, by the compiler's own symbol table.
+
+    source: its lines, which serve where ast.unparse fails (in Python 3.11, on some f-strings and on long sums)
+    """
+    try:
+        code = ast.unparse(node)
+    except (ValueError, RecursionError):
+        code = source
     top = symtable.symtable(code, "statement", "exec")
     uses, binds, tables = set(), set(), [top]
     while tables:
@@ -171,7 +192,8 @@ def globals_of(node):
         tables += table.get_children()
         for symbol in table.get_symbols():
             is_global = table is top or symbol.is_global()
-            if is_global and symbol.is_referenced():
+            # in a class, `f = staticmethod(f)` binds a name of the class and refers to the global one
+            if (is_global or table.get_type() == "class") and symbol.is_referenced():
                 uses.add(symbol.get_name())
             if is_global and (symbol.is_assigned() or symbol.is_imported()):
                 binds.add(symbol.get_name())
@@ -179,8 +201,8 @@ def globals_of(node):
 
 
 def _changed(node):
-    """Names whose value a statement changes without binding them: `x[0] = 1`, `x.a += 1`, `del x[0]`, `x.append(1)`."""
-    targets, nodes = [], [node]
+    """Names that a statement changes without binding them: by `x[0] = 1`, `x.a += 1`, `del x[0]`; and by calls, `x.append(1)`."""
+    targets, called, nodes = [], [], [node]
     while nodes:
         child = nodes.pop()
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
@@ -190,10 +212,13 @@ def _changed(node):
         elif isinstance(child, (ast.AugAssign, ast.AnnAssign)):
             targets.append(child.target)
         elif isinstance(child, ast.Expr) and isinstance(child.value, ast.Call):
-            targets.append(child.value.func)
+            called.append(child.value.func)
         nodes += ast.iter_child_nodes(child)
-    roots = (_root(target) for target in targets if isinstance(target, (ast.Attribute, ast.Subscript)))
-    return {root for root in roots if root}
+    return _roots(targets), _roots(called)
+
+
+def _roots(nodes):
+    return {_root(node) for node in nodes if isinstance(node, (ast.Attribute, ast.Subscript))} - {""}
 
 
 def _root(node):

@@ -2,6 +2,7 @@
 
 A frame is the length of its header (4 bytes, big endian), the header (JSON: the message, with
 {"$array": i} in the place of array i, and the list of arrays), then the arrays' bytes one after another.
+A long text (a whole notebook) travels as an array of its UTF-8 bytes, so that headers stay short.
 """
 
 import dataclasses
@@ -14,11 +15,12 @@ import torch
 
 MAX_HEADER = 4 * 2**20  # bytes
 MAX_ARRAYS = 256 * 2**20  # bytes, all arrays of a frame together
-MAX_DEPTH = 64  # json's own recursion stays far from Python's limit
+MAX_DEPTH = 64  # of a message
+LONG_TEXT = 2**16  # characters
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
-                  torch.float16, torch.bfloat16, torch.float32, torch.float64)
+                  torch.uint16, torch.uint32, torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64)
 }  # fmt: skip
 
 
@@ -35,9 +37,11 @@ def pack(message):
             return {str(key): encode(value) for key, value in node.items()}
         if isinstance(node, (list, tuple)):
             return [encode(value) for value in node]
+        kind = "Tensor" if isinstance(node, torch.Tensor) else "ndarray"
+        if isinstance(node, str) and len(node) > LONG_TEXT:
+            kind, node = "text", np.frombuffer(bytearray(node.encode("utf-8", "surrogatepass")), np.uint8)
         if not isinstance(node, (torch.Tensor, np.ndarray)):
             return node
-        kind = "Tensor" if isinstance(node, torch.Tensor) else "ndarray"
         tensor = torch.as_tensor(node).detach().cpu()
         order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))  # keeps a transposed layout
         stored = tensor.permute(order).contiguous()
@@ -58,16 +62,13 @@ def read(stream):
         (length,) = struct.unpack(">I", prefix)
         if length > MAX_HEADER:
             raise ProtocolError(f"a header of {length} bytes is longer than {MAX_HEADER}")
-        text = _exactly(stream, length).decode()
-        if max(text.count("["), text.count("{")) and _depth(text) > MAX_DEPTH:
-            raise ProtocolError(f"a header nested deeper than {MAX_DEPTH}")
-        header = json.loads(text)
+        header = json.loads(_exactly(stream, length).decode())
         sizes = [_size(entry) for entry in header["arrays"]]
         if sum(sizes) > MAX_ARRAYS:
             raise ProtocolError(f"arrays of {sum(sizes)} bytes are more than {MAX_ARRAYS}")
         arrays = [_array(entry, _exactly(stream, size)) for entry, size in zip(header["arrays"], sizes)]
         return _decode(header["message"], arrays)
-    except (ValueError, KeyError, TypeError, IndexError, RuntimeError, struct.error) as error:
+    except (ValueError, KeyError, TypeError, IndexError, RuntimeError, struct.error) as error:  # json's RecursionError among them
         raise ProtocolError(f"not a frame: {error}") from error
 
 
@@ -80,14 +81,6 @@ def fields(instance):
     if isinstance(instance, (list, tuple)):
         return [fields(value) for value in instance]
     return instance
-
-
-def _depth(text):
-    depth = deepest = 0
-    for character in text:  # brackets inside strings count too: only ever too strict
-        depth += (character in "[{") - (character in "]}")
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _exactly(stream, size):
@@ -108,16 +101,20 @@ def _array(entry, data):
     dtype, shape, order = DTYPES[entry["dtype"]], entry["shape"], entry["order"]
     if sorted(order) != list(range(len(shape))):
         raise ProtocolError(f"not an order of axes: {str(order)[:80]}")
+    if entry["kind"] == "text":
+        return data.decode("utf-8", "surrogatepass")
     flat = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
     tensor = flat.reshape(shape).permute([order.index(axis) for axis in range(len(order))])
     return tensor.numpy() if entry["kind"] == "ndarray" else tensor
 
 
-def _decode(node, arrays):
+def _decode(node, arrays, depth=0):
+    if depth > MAX_DEPTH:
+        raise ProtocolError(f"a message nested deeper than {MAX_DEPTH}")
     if isinstance(node, dict):
         if set(node) == {"$array"}:
             return arrays[node["$array"]]
-        return {key: _decode(value, arrays) for key, value in node.items()}
+        return {key: _decode(value, arrays, depth + 1) for key, value in node.items()}
     if isinstance(node, list):
-        return [_decode(value, arrays) for value in node]
+        return [_decode(value, arrays, depth + 1) for value in node]
     return node
