@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 
 QUERIES, KEYS, VALUES = "#0072B2", "#E69F00", "#009E73"  # blue, orange, green
 RESIDUAL, MASKED, VISIBLE = "#CC79A7", "#999999", "#F0E442"  # purple, grey, yellow
-WRONG, REFERENCE = "#D55E00", "#000000"  # vermilion for what a mistake does, black for limits and known values
+RIGHT, WRONG, REFERENCE = QUERIES, "#D55E00", "#000000"  # blue and vermilion where right and wrong are compared; black for limits
 
 DPI, WIDEST = 100, 900  # pixels per inch; pixels
 WEIGHTS = LinearSegmentedColormap.from_list("weights", ["#FFFFFF", "#A8D4EE", QUERIES, "#002B45"])  # white is 0

@@ -136,7 +136,9 @@ _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # what a p
 
 
 def _syntax_error(error, cell):
-    return error if isinstance(error, SyntaxError) else SyntaxError(str(error) or "it is nested too deeply", (cell, 1, 1, ""))
+    if isinstance(error, SyntaxError) and error.lineno:
+        return error
+    return SyntaxError(str(error) or "it is nested too deeply", (cell, 1, 1, ""))
 
 
 _TIMING = ("%%time", "%%timeit", "%%capture", "%%prun", "%%memit")  # their cells hold ordinary code

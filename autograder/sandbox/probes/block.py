@@ -8,24 +8,30 @@ import copy
 import torch
 from torch import nn
 
-from . import CHANGED, DISTRIBUTION, GRADIENT, GRADIENT_ERROR, RETURNED, STRUCTURE, build_load_call, call_once, gradients, load, named, positional
+from . import DISTRIBUTION, GRADIENT, GRADIENT_ERROR, RETURNED, STRUCTURE, build_load_call, call_once, load, named, positional
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 BINS = torch.tensor([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0])  # in standard deviations: eight categories
-REPEATS = 5000  # how many times one pair of tokens goes through a block with dropout
+COPIES = 100  # of an input, stacked, so that enough numbers are drawn
+REPEATS = 4000  # how many times one pair of tokens goes through a block with dropout
 SHIFT, CATEGORIES = 4, 32  # of what dropout left of a block's two sub-layers
 
 
 def module(target, inputs, returns=("output",), gradient=True):
-    """`build_load_call`; without "weights", a call of the module as it is built. An activation is given by its name."""
+    """`build_load_call`; without any "weights", a call of the module as it is built. An activation is given by its name."""
     inputs = _with_activation(inputs)
-    if "weights" in inputs:
+    if inputs["weights"]:
         return build_load_call(target, inputs, returns, gradient)
     built = target(*inputs["build"].values())
     if not isinstance(built, nn.Module):
         return {RETURNED: built}
-    arguments = {name: value for name, value in inputs.items() if name != "build"}
+    arguments = {name: value for name, value in inputs.items() if name not in ("build", "weights")}
     return call_once(built.to(arguments["x"].dtype).eval(), arguments, returns)
+
+
+def _with_activation(inputs):
+    name = inputs["build"].get("activation")
+    return inputs if name is None else {**inputs, "build": {**inputs["build"], "activation": ACTIVATIONS[name]}}
 
 
 def block(target, inputs, returns=("output",), gradient=True):
@@ -52,23 +58,23 @@ def block(target, inputs, returns=("output",), gradient=True):
     }
 
 
-def dropout(target, inputs, calls=200):
+def dropout(target, inputs):
     """By what each number is multiplied, exactly; and how often it is dropped, alone and together with others."""
     x = inputs["x"]
     seen = call_once(target, inputs, ("output",))
     output = seen.get("output")
     if not isinstance(output, torch.Tensor):
-        return {RETURNED: output if RETURNED not in seen else seen[RETURNED]}
+        return {RETURNED: seen.get(RETURNED, output)}
     if output.shape != x.shape or output.dtype != x.dtype:
         return seen
     seen["output"] = torch.zeros_like(output)  # its numbers are random: only shape and dtype can be compared
-    outputs = torch.stack([target(*positional(copy.deepcopy(inputs))) for _ in range(calls)]).detach()  # (calls, ...)
-    seen["set of factors that x is multiplied by"] = _distinct(outputs / x)
+    many = {**inputs, "x": x.repeat(COPIES, *[1] * (x.dim() - 1))}
+    outputs = torch.stack([target(*positional(copy.deepcopy(many))) for _ in range(2)]).detach()  # (calls, ...)
+    seen["set of factors that x is multiplied by"] = _distinct(outputs / many["x"])
     dropped = (outputs == 0).long()
     seen[DISTRIBUTION + "numbers kept and dropped"] = dropped.flatten().bincount(minlength=2)
     seen[DISTRIBUTION + "pairs of neighbours in a token"] = _pairs(dropped, -1)
-    if x.dim() > 1:
-        seen[DISTRIBUTION + "pairs along the first axis"] = _pairs(dropped, 1)
+    seen[DISTRIBUTION + "pairs along the first axis"] = _pairs(dropped, 1)
     seen[DISTRIBUTION + "pairs of one number in two calls"] = _pairs(dropped, 0)
     return seen | _factor_of_gradient(target, inputs)
 
@@ -103,16 +109,17 @@ def scaled_init(target, inputs):
     matrices = {name: parameter for name, parameter in parameters.items() if parameter.dim() > 1}
     biases = torch.cat([parameter for name, parameter in parameters.items() if name.endswith("bias")])
     gains = torch.cat([parameter for name, parameter in parameters.items() if name.endswith("weight") and parameter.dim() == 1])
-    small = (2 * inputs["n_layers"]) ** -0.5
-    groups = {"W_O": ("W_O.weight", small), "W_2": ("W_2.weight", small), "embeddings": ("embedding.weight", 1.0)}
+    first, second = (matrices[f"blocks.{i}.attention.W_Q.weight"] for i in range(2))
     seen = {
         "number of biases that are not 0": int((biases != 0).sum()),
-        "number of gains that are neither 1 nor 0": int(((gains != 1) & (gains != 0)).sum()),
         "number of gains that are 0": int((gains == 0).sum()),
-        "W_Q of the first two blocks": "alike" if torch.equal(*(matrices[f"blocks.{i}.attention.W_Q.weight"] for i in (0, 1))) else "different",
+        "number of gains that are neither 1 nor 0": int(((gains != 1) & (gains != 0)).sum()),
+        "pair of W_Q in the first two blocks": "alike" if torch.equal(first, second) else "different",
     }
-    for group, (ending, scale) in groups.items():
-        seen[f"{DISTRIBUTION}weights in {group}"] = _by_size([matrices.pop(name) for name in list(matrices) if name.endswith(ending)], scale)
+    small = (2 * inputs["n_layers"]) ** -0.5
+    for group, ending, scale in (("W_O", "W_O.weight", small), ("W_2", "W_2.weight", small), ("embeddings", "embedding.weight", 1.0)):
+        names = [name for name in matrices if name.endswith(ending)]
+        seen[f"{DISTRIBUTION}weights in {group}"] = _by_size([matrices.pop(name) for name in names], scale)
     seen[f"{DISTRIBUTION}weights elsewhere"] = _by_size(matrices.values(), 1.0)
     return seen
 
