@@ -1,11 +1,13 @@
 """Where an answer runs: in this process (the learner's kernel), or in a process of its own. Both are observed alike."""
 
+import ast
 import contextlib
-import importlib
+import functools
 import inspect
+import textwrap
 import types
 
-from autograder import mutants
+from autograder import exercises, mutants
 from autograder.process import Ended, Process
 from autograder.sandbox.observe import Failure, Observation
 
@@ -15,15 +17,21 @@ class KernelAnswer:
 
     def __init__(self, target):
         self._target = target
-        self._reached = _reached(target)
-        self.calls = set(self._reached) - {target.__name__}
+        self._reached, self._libraries = _reached(target)
+        self.calls = set(self._reached) - {getattr(target, "__name__", "")}
 
     def source(self):
-        """The text of the answer and of the learner's functions that it calls."""
+        """The text of the answer and of the learner's functions that it calls, with imports for what it calls of libraries."""
         texts = []
-        for function in self._reached.values():
-            with contextlib.suppress(OSError, TypeError):
-                texts.append(inspect.getsource(function))
+        for value in self._libraries.values():  # `sm = torch.softmax` is an import of softmax by another name
+            if not str(getattr(value, "__module__", "")).startswith("solutions"):  # the references of earlier modules are given
+                texts.append(f"from library import {getattr(value, '__name__', 'something')}")
+        for value in self._reached.values():
+            for piece in [value, *_functions(value)] if inspect.isclass(value) else _functions(value):
+                with contextlib.suppress(OSError, TypeError, SyntaxError):  # no source, or a lambda in the middle of a line
+                    text = textwrap.dedent(inspect.getsource(piece))
+                    ast.parse(text)
+                    texts.append(text)
         return "\n\n".join(texts)
 
     def observe(self, exercise, cases, given=()):
@@ -50,8 +58,8 @@ class NotebookAnswer:
         observed = []
         try:
             worker = self._workers.get()
-            references = {other.name: other.reference for other in given} | self._carried()
-            defined, failure = worker.define(self._name, {name: mutants.source(reference) for name, reference in references.items()})
+            sources = self._carried() | {other.name: mutants.source(other.reference) for other in given}
+            defined, failure = worker.define(self._name, sources)
             if not defined:
                 failure = failure or Failure("NameError", f"{self._name} is not defined once the notebook's definitions have run.")
                 return [Observation(failure=failure)] * len(cases)
@@ -63,12 +71,13 @@ class NotebookAnswer:
         return observed
 
     def _carried(self):
-        """The references of what the notebook takes from earlier modules: graded alone, it stands on these."""
-        found = {}
-        for name in self.calls & set(self._notebook.carried):
-            with contextlib.suppress(ImportError, AttributeError):  # no such part: it stays undefined, and its own error says so
-                found[name] = getattr(importlib.import_module(f"solutions.{self._notebook.carried[name]}"), name)
-        return found
+        """Sources of the references of what the notebook takes from earlier modules: graded alone, it stands on these."""
+        sources = {}
+        for bound in self.calls & set(self._notebook.carried):
+            module, name = self._notebook.carried[bound]
+            with contextlib.suppress(ValueError):  # no such part: it stays undefined, and its own error says so
+                sources[bound] = mutants.source(exercises.part(module, name)) + ("" if bound == name else f"\n\n{bound} = {name}")
+        return sources
 
 
 class Workers:
@@ -97,33 +106,45 @@ class Workers:
             self._worker = None
 
 
-def _codes(target):
-    """The code objects of a function, or of a class's own methods."""
-    functions = [target] if not inspect.isclass(target) else [value for value in vars(target).values() if callable(value)]
-    codes = [function.__code__ for function in map(inspect.unwrap, functions) if isinstance(function, types.FunctionType)]
+def _functions(target):
+    """The functions that are an answer: itself, its class's and own bases' methods, or what a partial holds."""
+    if isinstance(target, functools.partial):
+        return _functions(target.func)
+    if isinstance(target, types.FunctionType):
+        return [inspect.unwrap(target)]
+    own = [base for base in (target if inspect.isclass(target) else type(target)).__mro__ if base.__module__ == "__main__"]
+    own = own or [target if inspect.isclass(target) else type(target)]
+    return [inspect.unwrap(value) for base in own for value in vars(base).values() if isinstance(value, types.FunctionType)]
+
+
+def _names(function):
+    """The names that a function's code refers to."""
+    names, codes = set(), [function.__code__]
     while codes:
         code = codes.pop()
         codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-        yield code
+        names |= set(code.co_names)
+    return names
 
 
 def _globals(target):
-    functions = [target] if not inspect.isclass(target) else list(vars(target).values())
-    return next((inspect.unwrap(f).__globals__ for f in functions if isinstance(inspect.unwrap(f), types.FunctionType)), {})
+    return next((function.__globals__ for function in _functions(target)), {})
 
 
 def _reached(target):
-    """{name: function or class} of the target and all that it calls, as long as it stands beside the target."""
-    namespace, reached, wanted = _globals(target), {}, [target]
+    """({name: value} of the target and all that it calls beside it, {name: value} of what it calls of libraries)."""
+    namespace, home = _globals(target), _globals(target).get("__name__")
+    reached, libraries, wanted = {}, {}, [target]
     while wanted:
         found = wanted.pop()
-        reached[found.__name__] = found
-        for name in {name for code in _codes(found) for name in code.co_names}:
-            value = namespace.get(name)
-            is_own = inspect.isclass(value) or isinstance(value, types.FunctionType)
-            if is_own and value.__module__ == target.__module__ and value.__name__ not in reached:
+        reached[getattr(found, "__name__", "")] = found
+        for name in set().union(*map(_names, _functions(found))) & set(namespace):
+            value = namespace[name]
+            if callable(value) and getattr(value, "__module__", None) != home:
+                libraries[name] = value
+            elif isinstance(value, (type, types.FunctionType)) and value.__name__ not in reached:
                 wanted.append(value)
-    return reached
+    return reached, libraries
 
 
 @contextlib.contextmanager

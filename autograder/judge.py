@@ -154,7 +154,8 @@ def _distribution(name, mine, right):
     wrong = np.abs(p - q) > DEVIATIONS * error + 1 / n + 1 / m
     if wrong.any():
         place = tuple(_place(np.where(wrong, np.abs(p - q), -1)))
-        text = f"The {name} is not the right one: category {list(place)} came up in {p[place]:.2%} of {int(n)} draws, and in {q[place]:.2%} of the reference's."
+        mine_here, right_here = f"{p[place]:.2%} of {int(n)} draws", f"{q[place]:.2%} of the reference's"
+        text = f"The {name} is not the right one: category {list(place)} came up in {mine_here}, and in {right_here}."
         yield Kind.VALUES, name, text
 
 

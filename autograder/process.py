@@ -75,8 +75,10 @@ class Process:
         """
         reply = self._ask({"define": name, "given": given}, SECONDS_TO_LOAD)
         try:
-            return bool(reply["defined"]), Failure(**reply["failure"]) if reply["failure"] else None
-        except (TypeError, KeyError) as error:
+            if not isinstance(reply, dict) or type(reply.get("defined")) is not bool:
+                raise wire.ProtocolError("it does not say whether the name is defined")
+            return reply["defined"], Failure.from_fields(reply.get("failure"))
+        except wire.ProtocolError as error:
             raise self._broken(error) from error
 
     def observe(self, probe, inputs, options):

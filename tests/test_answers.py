@@ -141,3 +141,46 @@ def test_the_state_that_a_notebook_leaves_does_not_matter_and_is_put_back():
     finally:
         torch.set_default_dtype(torch.float32)
         torch.set_grad_enabled(True)
+
+
+BODY = "e = (x - x.amax(dim, keepdim=True)).exp()\n{0}return e / e.sum(dim, keepdim=True)"
+PARTIAL = f"def s(x, dim=-1, t=1.0):\n    {BODY.format('    ')}"
+OBJECT = f"class S(nn.Module):\n    def forward(self, x, dim=-1):\n        {BODY.format('        ')}"
+ALIAS = "def softmax(x, dim=-1):\n    return sm(x, dim)"
+BASE = (
+    "class Base(nn.Module):\n    def __init__(self, d_model, d_k):\n        super().__init__()\n"
+    "        self.W_Q, self.W_K, self.W_V = (nn.Linear(d_model, d_k, bias=False) for _ in range(3))\n"
+    "    def weights(self, scores, mask):\n        return torch.softmax(scores, -1)"
+)
+DERIVED = (
+    "class SelfAttention(Base):\n    def forward(self, x, mask=None):\n"
+    "        w = self.weights(self.W_Q(x) @ self.W_K(x).mT, mask)\n        return w @ self.W_V(x), w"
+)
+UNUSUAL = {  # what it is -> (its exercise, its sources, its status)
+    "a partial": ("softmax", ["import functools", PARTIAL, "softmax = functools.partial(s, t=1.0)"], "passed"),
+    "a module's object": ("softmax", [OBJECT, "softmax = S()"], "passed"),
+    "forbidden under another name": ("softmax", ["from torch import softmax as sm", ALIAS], "failed"),
+    "forbidden by an assignment": ("softmax", ["sm = torch.softmax", ALIAS], "failed"),
+    "forbidden in a base": ("SelfAttention", [BASE, DERIVED], "failed"),
+}
+
+
+@pytest.mark.parametrize("unusual", UNUSUAL)
+@pytest.mark.parametrize("run", [in_kernel, in_process])
+def test_unusual_answers_are_judged_alike(run, unusual):
+    name, sources, status = UNUSUAL[unusual]
+    verdict = run(name, *sources)
+    assert verdict.status == status
+    assert status == "passed" or "which this exercise asks you to write" in verdict.what
+
+
+@pytest.mark.parametrize("carried", ['math = parts.load("attention", "math")', 'softmax_ = parts.load("nowhere", "softmax")'])
+def test_a_part_that_does_not_exist_is_the_answers_own_error(carried):
+    name = carried.split(" ")[0]
+    verdict = in_process("softmax", carried, f"def softmax(x, dim=-1):\n    return {name}(x)")
+    assert verdict.status == "failed"
+
+
+def test_a_carried_part_is_the_reference_under_the_name_that_it_has_here():
+    loaded = 'from utils import parts\nmine, scores = parts.load("attention", "softmax", "attention_scores")'
+    assert in_process("softmax", loaded, "def softmax(x, dim=-1):\n    return mine(x, dim)").status == "passed"

@@ -61,6 +61,11 @@ WRONG = {  # one observation for each kind of fault, all of them against the sam
 EXPECTED = seen(changed=UNCHANGED, gradient=RIGHT)
 
 
+def test_the_order_is_that_of_the_course():
+    order = ["RAISED", "TYPE", "CHANGED", "SHAPE", "DTYPE", "FINITE", "VALUES", "GRADIENT"]
+    assert [kind.name for kind in sorted(Kind)] == order
+
+
 @pytest.mark.parametrize("kind", Kind)
 def test_each_fault_is_of_its_own_kind_alone(kind):
     assert set(WRONG) == set(Kind)

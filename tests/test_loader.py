@@ -36,11 +36,15 @@ def test_helpers_and_constants_come_along_from_any_cell():
     "change",
     [
         "TABLE['b'] = 2", "TABLE |= {'b': 2}", "TABLE.update(b=2)", "for i in range(3):\n    TABLE['b'] = i", "TABLE['b']: int = 2",
-        "with open('/dev/null'):\n    TABLE['b'] = 2", "if True:\n    TABLE.setdefault('b', 2)", "del TABLE['a']\nTABLE.update(b=2, a=1)",
+        "with open('/dev/null'):\n    TABLE['b'] = 2", "if True:\n    TABLE.setdefault('b', 2)", "TABLE.update(a=2, b=1)",
     ],
 )  # fmt: skip
 def test_statements_that_change_what_is_needed_come_along(change):
     assert load("f", "TABLE = {'a': 1}", "def f():\n    return TABLE['a'] + TABLE['b']", change)() == 3
+
+
+def test_what_is_deleted_is_gone():
+    assert load("f", "TABLE = {'a': 1, 'b': 2}", "def f():\n    return list(TABLE)", "del TABLE['a']")() == ["b"]
 
 
 def test_a_method_put_on_a_class_later_comes_along():
@@ -237,7 +241,7 @@ def test_cells_keep_their_number_when_others_are_prose():
 def test_what_is_carried_over_is_noted_and_not_run():
     carry = 'softmax, causal_mask = parts.load("attention", "softmax", "causal_mask")'
     notebook = loader.parse(notebook_text("from utils import parts", carry, "def f(x):\n    return softmax(x)"))
-    assert notebook.carried == {"softmax": "attention", "causal_mask": "attention"}
+    assert notebook.carried == {"softmax": ("attention", "softmax"), "causal_mask": ("attention", "causal_mask")}
     assert "parts" not in notebook.source("f")
     assert NotebookAnswer(None, notebook, "f").calls == {"softmax"}
 

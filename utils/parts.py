@@ -1,6 +1,5 @@
 """Carry-over: what a module takes from earlier ones is the learner's own work where it passes, else the reference."""
 
-import importlib
 from pathlib import Path
 
 from autograder import exercises
@@ -16,18 +15,16 @@ def load(module, *names):
     The learner's own are read from that module's notebook, beside the folder of this one; nothing else in it is run.
     Returns one value for one name, else a tuple. Raises ValueError for a module or a name that does not exist.
     """
+    if not names:
+        raise ValueError(f"Say which parts of {module} you want: parts.load({module!r}, …).")
     declared = exercises.module(module)
-    reference = importlib.import_module(f"solutions.{module}")
-    unknown = [name for name in names if not hasattr(reference, name)]
-    if unknown or not names:
-        own = ", ".join(exercise.name for exercise in declared.exercises)
-        raise ValueError(f"The module {module} has no part named {', '.join(unknown) or '(nothing was named)'}. Its parts are: {own}.")
+    references = {name: exercises.part(module, name) for name in names}
     notebook = _notebook(declared)
     yours = {name: own for name in names if (own := _own(name, declared, notebook)) is not None}
     others = [name for name in names if name not in yours]
     whose = {"yours": list(yours), "the reference's": others}
     print(f"from {declared.folder}: " + "; ".join(f"{who}: {', '.join(these)}" for who, these in whose.items() if these))
-    found = tuple(yours.get(name, getattr(reference, name)) for name in names)
+    found = tuple(yours.get(name, references[name]) for name in names)
     return found if len(found) > 1 else found[0]
 
 
@@ -44,7 +41,7 @@ def _own(name, declared, notebook):
     exercise = declared.exercise(name)
     if notebook is None or exercise is None:
         return None
-    earlier = {name: getattr(importlib.import_module(f"solutions.{module}"), name) for name, module in notebook.carried.items()}
+    earlier = {bound: exercises.part(*source) for bound, source in notebook.carried.items()}
     with observe.standard_state():
         namespace, _ = notebook.load(name, earlier)
     target = namespace.get(name)

@@ -17,3 +17,16 @@ def module(name):
 def modules():
     """All modules, in their order."""
     return [module(name) for name in NAMES]
+
+
+def part(name, its_name):
+    """A function or class that a module of that name gives to later ones: an answer of its exercises, or what they rest on.
+
+    Raises ValueError, with a sentence, where there is none.
+    """
+    declared = module(name)
+    value = getattr(importlib.import_module(f"solutions.{name}"), its_name, None)
+    if getattr(value, "__module__", None) != f"solutions.{name}":
+        own = ", ".join(exercise.name for exercise in declared.exercises)
+        raise ValueError(f"The module {name} has no part named {its_name!r}. Its parts are: {own}.")
+    return value

@@ -39,7 +39,7 @@ class Notebook:
     statements: list[Statement]
     broken: dict[str, SyntaxError]  # by cell
     sources: dict[str, str]  # the text of each cell
-    carried: dict[str, str]  # names that come from earlier modules, by `parts.load`, and the module of each
+    carried: dict[str, tuple[str, str]]  # names that `parts.load` gives, each with the module and its name there
 
     def slice(self, name):
         """The statements on which `name` depends, in notebook order."""
@@ -157,10 +157,13 @@ def _without_magics(source):
 
 
 def _carried(node):
-    """{name: module} of a statement like `a, b = parts.load("module", "a", "b")`; empty for any other."""
+    """{name: (module, its name there)} of a statement like `a, b = parts.load("module", "a", "b")`; empty for any other."""
     match node:
-        case ast.Assign(value=ast.Call(func=ast.Attribute(value=ast.Name(id="parts"), attr="load"), args=[ast.Constant(value=module), *names])):
-            return {name.value: module for name in names if isinstance(name, ast.Constant) and isinstance(name.value, str)}
+        case ast.Assign([target], ast.Call(ast.Attribute(ast.Name("parts"), "load"), [module, *names])):
+            targets = target.elts if isinstance(target, ast.Tuple) else [target]
+            constants = [each.value for each in (module, *names) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+            if len(constants) == len(names) + 1 == len(targets) + 1 and all(isinstance(each, ast.Name) for each in targets):
+                return {each.id: (constants[0], name) for each, name in zip(targets, constants[1:])}
     return {}
 
 

@@ -14,6 +14,7 @@ import torch
 
 from . import probes, wire
 
+_NOT_FIELDS = (TypeError, KeyError, AttributeError, IndexError, ValueError, RuntimeError)  # the last three: a tensor for a dict
 MAX_TEXT = 2_000  # characters kept of anything that an answer says
 
 
@@ -38,6 +39,20 @@ class Failure:
     source: str = ""
     cell: str = ""
 
+    @classmethod
+    def from_fields(cls, tree):
+        """A failure, or None, from the tree that `wire.fields` made of it. Raises ProtocolError."""
+        if tree is None:
+            return None
+        try:
+            failure = cls(**tree)
+            texts = (failure.type, failure.message, failure.source, failure.cell)
+        except _NOT_FIELDS as error:
+            raise wire.ProtocolError(f"not a failure: {error}") from error
+        if type(failure.line) is not int or not all(type(text) is str for text in texts):
+            raise wire.ProtocolError("a failure holds text and a line number, this one something else")
+        return failure
+
 
 @dataclasses.dataclass
 class Observation:
@@ -51,21 +66,17 @@ class Observation:
     def from_fields(cls, tree):
         """An observation from the tree that `wire.fields` made of it. Raises ProtocolError."""
         try:
+            if type(tree) is not dict:
+                raise TypeError(f"it is a {type(tree).__name__}")
             values = {str(name): Value(**value) for name, value in tree["values"].items()}
-            failure = Failure(**tree["failure"]) if tree["failure"] else None
-            observation = cls(values, failure, tree["printed"])
-            texts = [
-                observation.printed,
-                *(text for value in values.values() for text in (value.kind, value.dtype, value.device, value.text)),
-            ]
-            texts += [failure.type, failure.message, failure.source, failure.cell] if failure else []
+            observation = cls(values, Failure.from_fields(tree["failure"]), tree["printed"])
+            texts = [observation.printed]
+            texts += [text for value in values.values() for text in (value.kind, value.dtype, value.device, value.text)]
             arrays = [value.array for value in values.values()]
             if not all(type(text) is str for text in texts) or not all(a is None or type(a) is np.ndarray for a in arrays):
                 raise wire.ProtocolError("an observation holds text and arrays, this one something else")
-            if failure and type(failure.line) is not int:
-                raise wire.ProtocolError("a line number is an integer")
             return observation
-        except (TypeError, KeyError, AttributeError) as error:
+        except _NOT_FIELDS as error:
             raise wire.ProtocolError(f"not an observation: {error}") from error
 
 
