@@ -194,6 +194,7 @@ def scaled_init(module, n_layers):
 
     module: an nn.Module, a whole model or a part of one
     n_layers: how many blocks the whole model has; each of them writes into the stream twice
+    returns: None; it is the module that changes
     """
     for name, parameter in module.named_parameters():
         residual = name.endswith(("W_O.weight", "W_2.weight"))

@@ -8,11 +8,13 @@ import torch
 from babel import Locale
 from babel.dates import format_date
 
-LOCALES = (
-    "en de nl sv da nb is fr es it pt ro ca pl cs sk sl hr ru uk bg sr el tr fi et hu lv lt sq cy ga eu vi id sw he ar ja ko"
-).split()
+LOCALES = [
+    *("en", "de", "nl", "sv", "da", "nb", "is", "fr", "es", "it", "pt", "ro", "ca", "pl", "cs", "sk", "sl", "hr", "ru", "uk"),
+    *("bg", "sr", "el", "tr", "fi", "et", "hu", "lv", "lt", "sq", "cy", "ga", "eu", "vi", "id", "sw", "he", "ar", "ja", "ko"),
+]
 STYLES = "medium", "long", "full"  # "short" is left out: whether 3/4/21 is in March or in April, nobody can know
 FIRST, LAST = datetime.date(1900, 1, 1).toordinal(), datetime.date(2099, 12, 31).toordinal()
+POOL = 50  # so many batches are sorted by length together: padding costs time
 HELD_OUT = 10  # every so many days, one is kept for testing, in all languages
 
 PAD, START, END = 0, 1, 2
@@ -56,6 +58,18 @@ class Characters:
         """Tokens (B, T) -> texts, each up to its END, the special ones left out."""
         rows = (row[: row.index(END)] if END in row else row for row in tokens.tolist())
         return ["".join(self.characters[i] for i in row if i > END) for row in rows]
+
+
+def batches(n_batches, batch_size, seed):
+    """Batches of dates: source (B, S), its lengths (B), and target (B, T) with an END; sources of similar length share a batch."""
+    (read, write), shuffle = vocabularies(), random.Random(seed)
+    many, pool = pairs(n_batches * batch_size, seed), POOL * batch_size
+    for first in range(0, len(many), pool):
+        pooled = sorted(many[first : first + pool], key=lambda pair: len(pair[0]))
+        together = [pooled[i : i + batch_size] for i in range(0, len(pooled), batch_size)]
+        for batch in shuffle.sample(together, len(together)):
+            texts, isos = zip(*batch, strict=True)
+            yield *read.encode(texts), write.encode(isos, end=True)[0]
 
 
 @functools.cache
