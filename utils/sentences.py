@@ -25,9 +25,10 @@ FAULTS = {
     "street": "busy", "bridge": "shaky", "river": "deep", "hill": "steep", "wall": "high", "tree": "thorny",
     "cave": "dark", "barn": "small", "forest": "dense", "field": "muddy", "road": "dusty", "marsh": "wet",
 }  # fmt: skip
+ANIMALS = tuple(SOUNDS)
 TRAITS = ("tired", "scared", "lazy", "hungry", "sleepy", "shy", "weak", "ill")  # of any animal
 KINDS = {
-    "animal": tuple(SOUNDS), "sound": tuple(SOUNDS.values()), "place": tuple(VERBS), "verb": tuple(dict.fromkeys(VERBS.values())),
+    "animal": ANIMALS, "sound": tuple(SOUNDS.values()), "place": tuple(VERBS), "verb": tuple(dict.fromkeys(VERBS.values())),
     "fault": tuple(FAULTS.values()), "trait": TRAITS, "other": ("the", "did", "not", "because", "it", "was", "too", "that", "near", "and"),
 }  # fmt: skip
 PAD, CLS, SEP, MASK = SPECIAL = range(4)
