@@ -7,7 +7,7 @@ from torch import nn
 
 matplotlib.use("agg")
 
-from utils import measure, plots  # noqa: E402
+from utils import measure, plots
 
 
 def test_a_figure_has_the_size_that_was_asked_for_and_is_white():
