@@ -55,13 +55,16 @@ def removed(whole, without):
 
 
 def induction(steps, losses, scores, guess):
-    """Losses on repeated tokens and the scores of heads, by step. losses: {name: curve}; scores: {name: curve}; guess: the loss of guessing"""
+    """Losses on repeated symbols and the scores of heads, by step.
+
+    losses, scores: {name: curve}; guess: the loss of guessing
+    """
     _, (top, bottom) = plots.figure(760, 520, rows=2, sharex=True)
     for (name, curve), colour in zip(losses.items(), [plots.RIGHT, plots.MASKED], strict=True):
         top.plot(steps, curve, color=colour)
         top.annotate(name, (steps[-1], curve[-1]), xytext=(0, 6), textcoords="offset points", ha="right", color=colour)
     plots.limit(top, guess, f"guessing: log 52 = {guess:.2f}")
-    top.set(ylabel="loss on repeated tokens", ylim=(0, 4.5), title="The loss falls off a cliff …")
+    top.set(ylabel="loss on repeated symbols", ylim=(0, 4.5), title="The loss falls off a cliff …")
     for (name, curve), colour, offset in zip(scores.items(), [plots.VALUES, plots.KEYS], [-16, -30], strict=True):
         bottom.plot(steps, curve, color=colour)
         where = len(steps) * 6 // 10
@@ -93,7 +96,7 @@ def leaks(moved):
 def honest(pairs, best):
     """Losses on fresh texts, with all of the text and with the prefix alone. pairs: {name: (loss, prefix loss)}"""
     _, ax = plots.figure(720, 350)
-    for i, ((name, pair), colour) in enumerate(zip(pairs.items(), [plots.RIGHT, plots.WRONG, plots.MASKED])):
+    for i, (pair, colour) in enumerate(zip(pairs.values(), [plots.RIGHT, plots.WRONG, plots.MASKED], strict=True)):
         for x, loss, shade, label in zip((i - 0.2, i + 0.2), pair, (0.45, 1), ("all", "prefix"), strict=True):
             ax.bar_label(ax.bar(x, loss, 0.38, color=colour, alpha=shade), [f"{loss:.2f}"])
             ax.text(x, -0.12, label, ha="center", va="top", fontsize=9)

@@ -139,15 +139,23 @@ def multi_head_attention_cases(draw):
     yield case("a context", part="context", **inputs(draw, 2, 3, 12, 4, S=5))
     yield case("a context as long as x", part="context", **inputs(draw, 2, 4, 6, 3, S=4))
     yield case("one query", part="context", **inputs(draw, 2, 1, 6, 3, S=4))
-    causal = attention.causal_mask(5)
+    yield case("a context and a mask", part="context", **inputs(draw, 2, 3, 8, 4, S=5), mask=draw.mask(3, 5))
+    causal, padding = attention.causal_mask(5), attention.padding_mask(torch.tensor([4, 2, 3]), 4)
     yield case("a causal mask", part="mask", **inputs(draw, 2, 5, 12, 3), context=None, mask=causal, options={"leak": True})
-    yield case("a mask, as many heads as queries", part="mask", **inputs(draw, 2, 3, 6, 3, S=4), mask=draw.mask(3, 4))
-    padding = attention.padding_mask(torch.tensor([5, 2, 3]), 5)
-    yield case("padding, as many heads as sequences", part="mask", **inputs(draw, 3, 4, 6, 3, S=5), mask=padding)
-    yield case("a mask for each sequence, as many as heads", part="mask", **inputs(draw, 2, 4, 6, 2, S=3), mask=draw.mask(2, 4, 3))
-    yield case("a query that may see nothing", part="mask", **inputs(draw, 2, 3, 8, 2, S=4), mask=empty_row(draw, 3, 4))
+    yield case("a mask, as many heads as queries", part="mask", **inputs(draw, 2, 3, 6, 3), context=None, mask=draw.mask(3, 3))
+    yield case("padding, as many heads as sequences", part="mask", **inputs(draw, 3, 4, 6, 3), context=None, mask=padding)
+    yield case("a mask for each sequence, as many as heads", part="mask", **inputs(draw, 2, 4, 6, 2), context=None, mask=draw.mask(2, 4, 4))
+    yield case("a query that may see nothing", part="mask", **inputs(draw, 2, 3, 8, 2), context=None, mask=empty_row(draw, 3, 3))
     yield case("7 numbers in 2 heads", part="divisibility", raises="ValueError", **inputs(draw, 2, 3, 7, 2))
     yield case("dropout", part="dropout", **inputs(draw, 1, 3, 6, 2, bias=True, dropout=0.25))
+
+
+EMPTY_ROW_UNIFORM = mistake(
+    "empty_row_uniform", "-math.inf", "-1e30",
+    "A query that may see no key attends to all of them equally: with one large negative number in every place, the row is a softmax of "
+    "equal scores. Set its weights to 0.",
+    at="masked_softmax", also=[("weights.masked_fill(~mask.any(-1, keepdim=True), 0.0)", "weights")],
+)  # fmt: skip
 
 
 def only(mistakes, *ids):
@@ -240,7 +248,8 @@ MultiHeadAttention = Exercise(
         mistake("swapped", "attention_scores(q, k)", "attention_scores(k, q)", SWAPPED),
         mistake("weights_transposed", "weights @ v", "weights.transpose(-2, -1) @ v",
                 "You multiply the values by the *transposed* weights: query t would be given what others wanted from it. It is weights @ v."),
-        *only(WEIGHT_MISTAKES, "over_queries", "mask_after_softmax", "mask_filled_with_zero", "mask_inverted", "empty_row_nan", "empty_row_uniform"),
+        *only(WEIGHT_MISTAKES, "over_queries", "mask_after_softmax", "mask_filled_with_zero", "mask_inverted", "empty_row_nan"),
+        EMPTY_ROW_UNIFORM,
         mistake("over_heads", "return softmax(scores, dim=-1)", "return softmax(scores, dim=1)",
                 "The softmax runs over the heads (dim=1): the weights of one query "
                 "and one key sum to 1 over the heads. Count from the end: dim=-1 are the keys.",
@@ -472,7 +481,8 @@ GroupedQueryAttention = Exercise(
         mistake("scaled_by_heads", "scaled_dot_product_attention(q, k", "scaled_dot_product_attention(q * (q.shape[-1] / self.n_heads) ** 0.5, k", SCALED_BY_HEADS),
         mistake("swapped", "scaled_dot_product_attention(q, k, v", "scaled_dot_product_attention(k, q, v", SWAPPED),
         mistake("keys_for_values", "self.W_V(x)", "self.W_K(x)", "The values are made with W_K; they have a matrix of their own, W_V."),
-        *only(WEIGHT_MISTAKES, "over_queries", "mask_after_softmax", "mask_filled_with_zero", "mask_inverted", "empty_row_nan", "empty_row_uniform"),
+        *only(WEIGHT_MISTAKES, "over_queries", "mask_after_softmax", "mask_filled_with_zero", "mask_inverted", "empty_row_nan"),
+        EMPTY_ROW_UNIFORM,
         mistake("mask_not_passed_on", "mask.unsqueeze(-3)", "None", "The mask makes no difference to what you return: pass it on."),
         mistake("mask_inverted_everywhere", "mask.unsqueeze(-3)", "~mask.unsqueeze(-3)", WEIGHT_MISTAKES[4].why),
         mistake("mask_lined_up_with_heads", "mask.unsqueeze(-3)", "mask", MASK_LINED_UP_WITH_HEADS),

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from . import CHANGED, DISTRIBUTION, GRADIENT, RETURNED, STRUCTURE, call_once, gradients, load, named, positional
 
 RETURNS = ("output", "weights")
+AXES = ("sequences", "heads", "queries", "keys")  # of weights (B, H, T, S)
 REPEATS = 1000  # how many times one sequence goes through attention with dropout
 
 
@@ -33,7 +34,8 @@ def attention(target, inputs, returns=RETURNS, gradient=True, leak=False):
     if gradient:
         seen |= _without_noise(gradients(lambda given: module(*positional(given)), arguments, returns, parameters))
     if leak:
-        seen["earlier outputs that a later token changes"] = _leaks(module, arguments)
+        usable = isinstance(seen["output"], torch.Tensor) and seen["output"].shape == inputs["x"].shape
+        seen["earlier outputs that a later token changes"] = _leaks(module, arguments) if usable else "unknown"
     return seen
 
 
@@ -63,20 +65,21 @@ def _dropout(module, inputs, seen):
     seen: the results in eval mode
     """
     x = inputs["x"]  # (1, T, D)
-    if not all(isinstance(result, torch.Tensor) for result in seen.values() if type(result) is not list) or seen["weights"].dim() != 4:
-        return {}
-    with torch.no_grad():
-        output, weights = named(module.train()(x.expand(REPEATS, -1, -1).contiguous()), RETURNS).values()
-    factors = (weights / seen["weights"]).mul(1e5).round().div(1e5)  # (REPEATS, H, T, S)
-    same = torch.allclose(output, _output(weights, x, inputs["weights"]), rtol=0, atol=1e-9)
-    found = {
-        "numbers that the weights are multiplied by in training mode": _few(factors.unique()),
-        "output in training mode, beside the returned weights times the values,": "the same" if same else "another one",
-        "output in training mode, searched for numbers that are 0,": "has some" if (output == 0).any() else "has none",
-    }
-    dropped = (factors == 0).long()
-    pairs = enumerate(("sequences", "heads", "queries", "keys"))
-    return found | {f"{DISTRIBUTION}weights of two {what} kept and dropped": _pairs(dropped, axis) for axis, what in pairs}
+    result = {"numbers": "unknown", "output": "unknown", "zeros": "unknown"}
+    pairs = dict.fromkeys(AXES, torch.tensor([1000 * REPEATS, 0, 0, 0]))  # counts, so that a wrong shape is what is told
+    if all(isinstance(seen[name], torch.Tensor) for name in RETURNS) and seen["weights"].dim() == 4:
+        with torch.no_grad():
+            output, weights = named(module.train()(x.expand(REPEATS, -1, -1).contiguous()), RETURNS).values()
+        factors = (weights / seen["weights"]).mul(1e5).round().div(1e5)  # (REPEATS, H, T, S)
+        same = torch.allclose(output, _output(weights, x, inputs["weights"]), rtol=0, atol=1e-9)
+        zeros = "has some" if (output == 0).any() else "has none"
+        result = {"numbers": _few(factors.unique()), "output": "the same" if same else "another one", "zeros": zeros}
+        pairs = {what: _pairs((factors == 0).long(), axis) for axis, what in enumerate(AXES)}
+    return {
+        "numbers that the weights are multiplied by in training mode": result["numbers"],
+        "output in training mode, beside the returned weights times the values,": result["output"],
+        "output in training mode, searched for numbers that are 0,": result["zeros"],
+    } | {f"{DISTRIBUTION}weights of two {what} kept and dropped": counts for what, counts in pairs.items()}
 
 
 def _output(weights, x, given):
