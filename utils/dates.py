@@ -1,7 +1,9 @@
 """Dates as people write them, in forty languages, and as ISO 8601 writes them: what the encoder-decoder learns to translate."""
 
+import collections
 import datetime
 import functools
+import math
 import random
 
 import torch
@@ -77,6 +79,18 @@ def vocabularies():
     """The Characters of written dates, and those of ISO dates."""
     days = [datetime.date(2021, month, day) for month in range(1, 13) for day in range(1, 29)]
     return Characters(DIGITS + "".join(written(day, *how) for day in days for how in _ways())), Characters(DIGITS)
+
+
+def loss_without_reading(smoothing, vocabulary):
+    """The lowest loss, in nats a token, of a writer that knows which days there are and not which one it is to write."""
+    texts = [datetime.date.fromordinal(ordinal).isoformat() + "." for ordinal in range(FIRST, LAST + 1) if ordinal % HELD_OUT]
+    begun = collections.Counter(text[:t] for text in texts for t in range(len(text) + 1))
+    total = 0.0
+    for prefix in {text[:t] for text in texts for t in range(len(text))}:
+        ways = [begun[prefix + character] / begun[prefix] for character in DIGITS + "." if prefix + character in begun]
+        wanted = [(1 - smoothing) * p + smoothing / vocabulary for p in ways] + [smoothing / vocabulary] * (vocabulary - len(ways))
+        total -= begun[prefix] * sum(q * math.log(q) for q in wanted if q)
+    return total / sum(map(len, texts))
 
 
 def _ways():

@@ -11,7 +11,7 @@ TOKENS = (plots.QUERIES, plots.KEYS, plots.VALUES)
 def cut(x, split, viewed):
     """Tokens of which each number says its token in the tens, cut into heads rightly, and by a view alone. x: (T, D); others: (H, T, K)"""
     _, axes = plots.figure(890, 250, columns=5, width_ratios=[x.shape[1], *[split.shape[-1]] * 4])
-    titles = ["3 tokens of 4 numbers", "split: head 0", "head 1", "a view alone: head 0", "head 1"]
+    titles = ["3 tokens of 4 numbers", "split: head 0", "split: head 1", "a view: head 0", "a view: head 1"]
     for ax, matrix, title in zip(axes, [x, *split, *viewed], titles, strict=True):
         for (i, j), number in np.ndenumerate(matrix.numpy()):
             colour = TOKENS[number // 10 - 1]
@@ -38,7 +38,7 @@ def errors(curves, best):
 def heads(weights, colours):
     """Where each head looks. weights: (H, S) of one question, cards in the order of colours"""
     _, ax = plots.figure(560, 400)
-    plots.attention_map(weights, range(len(weights)), colours, ax=ax, title="Each head has found a card to look at", highest=1)
+    plots.attention_map(weights, range(len(weights)), colours, ax=ax, title="Six of eight heads have found a card to look at", highest=1)
     ax.set(xlabel="cards: what is looked at", ylabel="heads")
 
 
@@ -51,7 +51,7 @@ def removed(whole, without):
     ax.set_xticks(range(len(without) + 1), ["none", *map(str, range(len(without)))])
     plots.limit(ax, 1, "knows nothing")
     ax.set(xlabel="head removed", ylabel="error", ylim=(0, 1.15), title="Removing a head costs the message that it fetched, or nothing")
-    ax.legend(loc="upper center", ncols=2, bbox_to_anchor=(0.5, 0.93))
+    ax.legend(loc="upper center", ncols=2, bbox_to_anchor=(0.5, 0.84))
 
 
 def induction(steps, losses, scores, guess):
@@ -65,11 +65,11 @@ def induction(steps, losses, scores, guess):
         top.annotate(name, (steps[-1], curve[-1]), xytext=(0, 6), textcoords="offset points", ha="right", color=colour)
     plots.limit(top, guess, f"guessing: log 52 = {guess:.2f}")
     top.set(ylabel="loss on repeated symbols", ylim=(0, 4.5), title="The loss falls off a cliff …")
-    for (name, curve), colour, offset in zip(scores.items(), [plots.VALUES, plots.KEYS], [-16, -30], strict=True):
+    for (name, curve), colour, offset in zip(scores.items(), [plots.VALUES, plots.KEYS], [-20, 6], strict=True):
         bottom.plot(steps, curve, color=colour)
         where = len(steps) * 6 // 10
         bottom.annotate(name, (steps[where], curve[where]), xytext=(0, offset), textcoords="offset points", color=colour)
-    bottom.set(xlabel="training step", ylabel="share of the weight", ylim=(0, 1.05), title="… when two heads find each other")
+    bottom.set(xlabel="training step", ylabel="share of the weight", ylim=(0, 1.2), title="… when two heads find each other")
 
 
 def two_maps(maps, tokens):
@@ -90,7 +90,7 @@ def leaks(moved):
         ax.set(xlabel="input s that was nudged", ylabel="output t" if ax is axes[0] else "")
         for t, s in moves.triu(1).nonzero().tolist():
             ax.add_patch(Rectangle((s - 0.4, t - 0.4), 0.8, 0.8, fill=False, edgecolor=plots.WRONG, linewidth=1.5))
-    _headline(fig, "Without the transposes, outputs move with inputs of their future (red), though the mask is right")
+    _headline(fig, "Heads cut wrongly: a right mask hides the wrong things (red: an input of the future)")
 
 
 def honest(pairs, best):
@@ -98,23 +98,24 @@ def honest(pairs, best):
     _, ax = plots.figure(720, 350)
     for i, (pair, colour) in enumerate(zip(pairs.values(), [plots.RIGHT, plots.WRONG, plots.MASKED], strict=True)):
         for x, loss, shade, label in zip((i - 0.2, i + 0.2), pair, (0.45, 1), ("all", "prefix"), strict=True):
-            ax.bar_label(ax.bar(x, loss, 0.38, color=colour, alpha=shade), [f"{loss:.2f}"])
+            ax.bar_label(ax.bar(x, loss, 0.38, color=colour, alpha=shade), [f"{loss:.2f}"], bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8})
             ax.text(x, -0.12, label, ha="center", va="top", fontsize=9)
     plots.limit(ax, best, f"the best possible: {best:.2f}")
     ax.set_xticks(range(len(pairs)), [f"\n{name}" for name in pairs])
     ax.tick_params(length=0)
-    ax.set(ylabel="loss on fresh texts", title="The one that looks best has been told the answers")
+    ax.set(xlim=(-0.6, 3.5), ylabel="loss on fresh texts", title="The one that looks best has been told the answers")
 
 
-def sharing(groups, cache, error):
-    """What sharing keys and values saves, and what it costs. groups: for both; cache: {G: KiB a token}; error: {G: error on the cards}"""
+def sharing(cache, errors):
+    """What sharing keys and values saves, and what it costs. cache: {G: KiB a token}; errors: {G: error on the cards}"""
     _, (left, right) = plots.figure(890, 330, columns=2)
-    for ax, values, form in ((left, cache, "{:.0f}"), (right, error, "{:.3f}")):
-        bars = ax.bar([str(g) for g in values], list(values.values()), color=plots.KEYS, width=0.6)
+    for ax, values, form in ((left, cache, "{:.0f}"), (right, errors, "{:.2f}")):
+        bars = ax.bar([str(groups) for groups in values], list(values.values()), color=plots.KEYS, width=0.6)
         ax.bar_label(bars, [form.format(value) for value in values.values()])
-        ax.set(xlabel="heads of keys and values")
-    left.set(ylabel="KiB for each token", title="An 8-billion model: a quarter of the memory with 8")
-    right.set(ylabel="error (1 = knows nothing)", ylim=(0, 1.05), title="Our cards: eight query heads can share one")
+        ax.set_xlabel("heads of keys and values")
+    left.set(ylabel="KiB for each token", title="Llama 3 8B keeps a quarter, with 8 for 32")
+    plots.limit(right, 1, "knows nothing")
+    right.set(ylabel="error (1 = knows nothing)", ylim=(0, 1.15), title="The cards: two will do, one is too narrow")
 
 
 def _headline(fig, text):

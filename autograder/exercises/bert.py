@@ -53,8 +53,8 @@ mask_tokens = Exercise(
                 "Special tokens are chosen too. Nobody should have to guess [PAD], [CLS] or [SEP]: keep those of `special` out (torch.isin) before anything "
                 "is chosen."),
         mistake("labels_of_every_token", "tokens.masked_fill(~chosen, -100)", "tokens.clone()",
-                "Every token has a label, so the loss will be taken on every token. Seven in eight can simply be copied from the input: the loss looks "
-                "wonderful, and the model learns to copy. Tokens that were not chosen get -100."),
+                "Every token has a label, so the loss will be taken on every token. Six in seven of them can simply be copied from the input: the loss "
+                "looks wonderful, and says nothing about the blanks. Tokens that were not chosen get -100."),
         mistake("labels_inverted", "~chosen, -100", "chosen, -100",
                 "Your labels are the wrong way round: -100 stands where a token was chosen, and the answer where there is nothing to guess."),
         mistake("labels_hold_the_blank", "tokens.masked_fill(~chosen, -100)", "torch.where(chosen, mask_token, -100)",
@@ -143,8 +143,8 @@ masked_lm_loss = Exercise(
     parts={"values": 1, "-100": 2, "stability": 1, "gradient": 1},
     mistakes=[
         mistake("loss_on_every_token", "labels != -100", "labels == labels",
-                "The loss is taken on every token, those with the label -100 included (as if the answer were token 0). Most tokens stand in the input as they "
-                "are, and copying them is no art. Only where labels != -100.",
+                "The loss is taken on every token, those with the label -100 included (as if the answer were token 0, whatever stands there). Nothing is to be "
+                "predicted at those. Only where labels != -100.",
                 also=[("labels[chosen]  #", "labels[chosen].clamp(min=0)  #")]),
         mistake("ignores_minus_1", "labels != -100", "labels != -1",
                 "The label that means *nothing to predict* is -100; you don't skip it (do you skip -1?), and so it is looked up as if it were a token."),
