@@ -38,7 +38,7 @@ def source(reference):
 
 @functools.cache
 def _closure(reference):
-    """({name: source} of the functions of `solutions` that the reference reaches, {name: value} of their other globals)."""
+    """({name: source} of the functions of `solutions` that the reference reaches, {name: value} of their modules' globals)."""
     sources, others, wanted = {}, {"__name__": reference.__module__}, [reference]
     while wanted:
         found = wanted.pop()
@@ -46,11 +46,9 @@ def _closure(reference):
         text = textwrap.dedent(inspect.getsource(found))
         sources[found.__name__] = text
         module = vars(sys.modules[found.__module__])
+        others |= {name: value for name, value in module.items() if not name.startswith("__")}  # a patch may use any of them
         for name in sorted(loader.globals_of(ast.parse(text).body[0])[0] & set(module)):
             value = module[name]
-            if getattr(value, "__module__", "").startswith("solutions") and hasattr(value, "__name__"):
-                if name not in sources:
-                    wanted.append(value)
-            else:
-                others[name] = value
+            if getattr(value, "__module__", "").startswith("solutions") and hasattr(value, "__name__") and name not in sources:
+                wanted.append(value)
     return sources, others

@@ -91,6 +91,8 @@ def _mistakes(exercise, seed, counts):
             fault = "is passed"
         elif all(observation.failure for observation in observed):
             fault = "raises in every case, so any answer that raises would be called it"
+        elif any(observation.failure and observation.failure.type == "NameError" for observation in observed):
+            fault = "raises a NameError: its patch uses a name that the reference's module does not have"
         elif named != [id]:
             fault = f"is named {' and '.join(named)}"
         elif seed == PUBLIC_SEED and (verdict := check(exercise, KernelAnswer(targets[id]), seed)).mistakes != (id,):

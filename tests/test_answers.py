@@ -184,3 +184,14 @@ def test_a_part_that_does_not_exist_is_the_answers_own_error(carried):
 def test_a_carried_part_is_the_reference_under_the_name_that_it_has_here():
     loaded = 'from utils import parts\nmine, scores = parts.load("attention", "softmax", "attention_scores")'
     assert in_process("softmax", loaded, "def softmax(x, dim=-1):\n    return mine(x, dim)").status == "passed"
+
+
+@pytest.mark.parametrize("name", ["masked_softmax", "scaled_dot_product_attention"])
+def test_a_uniform_row_is_named(name):
+    """Its patch uses torch, which the reference of masked_softmax itself does not."""
+    plain = "def softmax(x, dim=-1):\n    e = (x - x.amax(dim, keepdim=True)).exp()\n    return e / e.sum(dim, keepdim=True)"
+    uniform = (
+        "def masked_softmax(scores, mask=None):\n"
+        "    return softmax(scores if mask is None else torch.where(mask, scores, torch.finfo(scores.dtype).min))"
+    )
+    assert in_kernel(name, plain, SCORES, uniform, ATTEND).mistakes == ("empty_row_uniform",)
