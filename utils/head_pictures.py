@@ -98,12 +98,13 @@ def honest(pairs, best):
     _, ax = plots.figure(720, 350)
     for i, (pair, colour) in enumerate(zip(pairs.values(), [plots.RIGHT, plots.WRONG, plots.MASKED], strict=True)):
         for x, loss, shade, label in zip((i - 0.2, i + 0.2), pair, (0.45, 1), ("all", "prefix"), strict=True):
-            ax.bar_label(ax.bar(x, loss, 0.38, color=colour, alpha=shade), [f"{loss:.2f}"], bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8})
+            bar = ax.bar(x, loss, 0.38, color=colour, alpha=shade)
+            ax.bar_label(bar, [f"{loss:.2f}"], padding=2, bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8})
             ax.text(x, -0.12, label, ha="center", va="top", fontsize=9)
     plots.limit(ax, best, f"the best possible: {best:.2f}")
     ax.set_xticks(range(len(pairs)), [f"\n{name}" for name in pairs])
     ax.tick_params(length=0)
-    ax.set(xlim=(-0.6, 3.5), ylabel="loss on fresh texts", title="The one that looks best has been told the answers")
+    ax.set(xlim=(-0.6, 3.5), ylim=(0, 8.3), ylabel="loss on fresh texts", title="The one that looks best has been told the answers")
 
 
 def sharing(cache, errors):
@@ -113,7 +114,7 @@ def sharing(cache, errors):
         bars = ax.bar([str(groups) for groups in values], list(values.values()), color=plots.KEYS, width=0.6)
         ax.bar_label(bars, [form.format(value) for value in values.values()])
         ax.set_xlabel("heads of keys and values")
-    left.set(ylabel="KiB for each token", title="Llama 3 8B keeps a quarter, with 8 for 32")
+    left.set(ylabel="KiB for each token", ylim=(0, 560), title="Llama 3 8B keeps a quarter, with 8 for 32")
     plots.limit(right, 1, "knows nothing")
     right.set(ylabel="error (1 = knows nothing)", ylim=(0, 1.15), title="The cards: two will do, one is too narrow")
 

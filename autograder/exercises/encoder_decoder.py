@@ -787,15 +787,15 @@ def telling(draw, wrong, V, start, end, max_length, n_beams, alpha):
             }
 
 
-NARROW, SCORES, PENALTY = wrong("beam_stays_wide"), wrong("scores_mixed_up"), wrong("no_length_penalty", "first_finished")
+GREEDY, NARROW, SCORES = wrong("one_beam", "parents_mixed_up"), wrong("beam_stays_wide"), wrong("scores_mixed_up")
+PENALTY = wrong("no_length_penalty", "first_finished")
 
 
 def beam_search_cases(draw):
     source = {"source": draw.integers(3, 20, 1, 3)}
     yield case("one beam", model=script(draw, 17, 6, 2), **source, start=3, end=2, max_length=8, n_beams=1, alpha=0.6)
-    for n_beams, V in ((2, 5), (3, 7), (4, 6)):
-        no_penalty = {"start": 3, "end": 4, "max_length": 9, "n_beams": n_beams, "alpha": 0.0}
-        yield case(f"{n_beams} beams, no penalty", model=script(draw, 17, V, 4, 0.5), **source, **no_penalty)
+    yield case("2 beams, no penalty", **telling(draw, GREEDY, 5, start=3, end=4, max_length=9, n_beams=2, alpha=0.0))
+    yield case("3 beams, no penalty", model=script(draw, 17, 7, 4, 0.5), **source, start=3, end=4, max_length=9, n_beams=3, alpha=0.0)
     yield case("more beams than tokens", model=script(draw, 11, 3, 2), **source, start=1, end=2, max_length=5, n_beams=5, alpha=0.0)
     yield case("nobody ends", model=script(draw, 11, 5, 2, -30.0), **source, start=1, end=2, max_length=4, n_beams=3, alpha=0.7)
     yield case("5 beams, each with a score of its own", **telling(draw, SCORES, 5, start=2, end=1, max_length=7, n_beams=5, alpha=2.0))

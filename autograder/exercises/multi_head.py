@@ -391,9 +391,9 @@ def repeat_kv_cases(draw):
     yield case("three heads, twice", x=draw.normal(2, 3, 4, 5), n_repeats=2)
     yield case("once", x=draw.normal(2, 3, 4, 5), n_repeats=1)
     yield case("one head for all", x=draw.normal(2, 1, 3, 5), n_repeats=4)
-    yield case("one token", part="memory", x=draw.normal(3, 2, 1, 5), n_repeats=2)
-    yield case("as it comes from split_heads", part="memory", x=draw.normal(2, 4, 3, 5).transpose(1, 2), n_repeats=2)
-    yield case("float32", part="memory", x=draw.normal(1, 2, 3, 4, dtype=SINGLE), n_repeats=2)
+    yield case("one token", part="layout", x=draw.normal(3, 2, 1, 5), n_repeats=2)
+    yield case("as it comes from split_heads", part="layout", x=draw.normal(2, 4, 3, 5).transpose(1, 2), n_repeats=2)
+    yield case("float32", part="layout", x=draw.normal(1, 2, 3, 4, dtype=SINGLE), n_repeats=2)
 
 
 TILED = (
@@ -407,7 +407,7 @@ repeat_kv = Exercise(
     minutes=10,
     difficulty=2,
     cases=repeat_kv_cases,
-    parts={"values": 2, "memory": 1, "gradient": 1},
+    parts={"values": 2, "layout": 1, "gradient": 1},
     mistakes=[
         mistake("tiled", "x.repeat_interleave(n_repeats, dim=1)", "x.repeat(1, n_repeats, 1, 1)", TILED),
         mistake("along_the_tokens", "dim=1", "dim=2", "You repeat the tokens. It is the heads, axis 1, that are repeated: (B, G, S, K) -> (B, G·n, S, K)."),
