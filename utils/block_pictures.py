@@ -53,36 +53,31 @@ def fits(x, target, curves):
     ax.set_ylim(-1.3, 1.8)
 
 
-def losses(curves, title, floor, guess=None, colours=None, width=760):
-    """Training losses, smoothed, with the best possible one. curves: {name: one loss a step}"""
-    _, ax = plots.figure(width, 380)
-    for (name, values), colour in zip(curves.items(), colours or [plots.RIGHT, plots.WRONG, plots.KEYS, plots.MASKED], strict=False):
+def losses(curves, title, floor, guess):
+    """Training losses, smoothed, between the best possible one and that of guessing. curves: {name: one loss a step}"""
+    _, ax = plots.figure(880, 340)
+    for (name, values), colour in zip(curves.items(), [plots.RIGHT, plots.WRONG, plots.KEYS, plots.MASKED], strict=False):
         smooth = np.convolve(values, np.ones(SMOOTHED) / SMOOTHED, mode="valid")
         ax.plot(np.arange(len(smooth)) + SMOOTHED, smooth, color=colour, label=f"{name}: {np.mean(values[-20:]):.2f}")
-    plots.limit(ax, floor, f"best possible: {floor:.2f}")
-    if guess is not None:
-        plots.limit(ax, guess, f"guessing: {guess:.2f}")
-    ax.set(xlabel="training step", ylabel="loss", ylim=(0, 2.75), title=title)
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 0.24), title="loss at the end", alignment="left")
+    plots.limit(ax, guess, f"guessing: {guess:.2f}")
+    _best(ax, floor)
+    ax.set(xlabel="training step", ylabel="loss", ylim=(0, 2.6), title=title)
+    ax.legend(loc="upper left", bbox_to_anchor=(1, 1), title="loss at the end", alignment="left")
 
 
-def gradients(depths, totals, profiles):
-    """Gradient norms: of the whole stack against its depth, and block by block in the deepest. {norm: values} each."""
-    _, (left, right) = plots.figure(890, 360, columns=2)
+def gradients(depths, typical, profiles):
+    """Gradient norms of a block: typical of stacks of several depths, and block by block in the deepest. {norm: values} each."""
+    _, (left, right) = plots.figure(890, 340, columns=2)
     for norm, colour in (("post", plots.WRONG), ("pre", plots.RIGHT)):
-        left.plot(depths, totals[norm], "o-", color=colour, label=f"{norm}-norm")
+        left.plot(depths, typical[norm], "o-", color=colour, label=f"{norm}-norm")
         right.plot(range(1, len(profiles[norm]) + 1), profiles[norm], color=colour)
-    start = totals["post"][0]
-    left.plot(depths, [start * (depth / depths[0]) ** 0.5 for depth in depths], color=plots.REFERENCE, linestyle="--", linewidth=1.2)
-    left.annotate("√depth", (depths[-1], start * (depths[-1] / depths[0]) ** 0.5), xytext=(-4, -16), textcoords="offset points", ha="right")
-    left.set(xscale="log", yscale="log", xlabel="blocks in the stack", ylabel="norm of the whole gradient")
-    left.set_title("Post-norm: the deeper, the larger")
+    left.set(xscale="log", xlabel="blocks in the stack", ylabel="gradient norm of a block", ylim=(0, None))
+    left.set_title("Post-norm: larger gradients in deeper stacks")
     left.set_xticks(depths, depths)
-    left.set_yticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])
     left.minorticks_off()
     left.legend(loc="upper left")
-    right.set(xlabel=f"block (of {len(profiles['pre'])})", ylabel="norm of its gradient", ylim=(0, None))
-    right.set_title("Pre-norm: the last blocks get less")
+    right.set(xlabel=f"which block (of {len(profiles['pre'])})", ylabel="its gradient norm", ylim=(0, None))
+    right.set_title("… and the largest in the last blocks")
 
 
 def honest(pairs, floor):
@@ -92,7 +87,8 @@ def honest(pairs, floor):
         values = [pair[i] for pair in pairs.values()]
         bars = ax.bar(np.arange(len(pairs)) + 0.38 * (i - 0.5), values, 0.36, color=colour, label=label)
         ax.bar_label(bars, [f"{value:.2f}" for value in values], padding=2)
-    plots.limit(ax, floor, f"best possible: {floor:.2f}")
+    ax.set_xlim(-0.9, len(pairs) - 0.5)
+    _best(ax, floor)
     ax.set_xticks(range(len(pairs)), pairs)
     ax.set(ylabel="loss", title="Below the best possible: it has read the answers")
     ax.legend(loc="upper left")
@@ -105,7 +101,7 @@ def overfitting(curves, floor):
         ax.plot(*zip(*points, strict=True), "o-", color=colour, label=name)
     plots.limit(ax, floor, f"best possible: {floor:.2f}")
     ax.set(xlabel="training step", ylabel="loss on new text", ylim=(0, None))
-    ax.set_title("Trained on 100 texts: with dropout it learns less of them by heart")
+    ax.set_title("Trained on 300 texts: without dropout it learns them by heart")
     ax.legend(loc="center right")
 
 
@@ -116,7 +112,7 @@ def growth(depths, sizes):
         ax.plot(depths, values, "o-", color=colour, label=name)
     first = next(iter(sizes.values()))[0]
     ax.plot(depths, [first * depth**0.5 for depth in depths], color=plots.REFERENCE, linestyle="--", linewidth=1.2)
-    ax.annotate("√depth", (depths[-1], first * depths[-1] ** 0.5), xytext=(0, 6), textcoords="offset points", ha="right")
+    ax.annotate("√depth", (depths[-1], first * depths[-1] ** 0.5), xytext=(0, -16), textcoords="offset points", ha="right")
     ax.set(xscale="log", yscale="log", xlabel="blocks in the stack", ylabel="standard deviation at its end")
     ax.set_xticks(depths, depths)
     ax.minorticks_off()
@@ -131,16 +127,16 @@ def stream(names, written, sizes, read, floor):
     colours = [ATTENTION if name.startswith("attention") else FEED_FORWARD for name in names[1:]]
     top.bar(places[1:], written, 0.6, color=colours)
     top.plot(places, sizes, "o-", color=plots.RESIDUAL, label="the stream itself")
-    top.set(ylabel="mean length of a token", title="Each sub-layer adds a little to what is there")
+    top.set(ylabel="mean length of a token", title="The feed-forward networks write most of what is in the stream")
     handles = top.get_legend_handles_labels()[0]
     for colour, label in ((ATTENTION, "attention writes"), (FEED_FORWARD, "feed-forward writes")):
         handles.append(top.bar([0], [0], color=colour, label=label))
     top.legend(handles=handles, loc="upper left")
     bottom.plot(places, read, "o-", color=plots.RESIDUAL)
-    plots.limit(bottom, floor, f"best possible: {floor:.2f}")
+    _best(bottom, floor)
     for place, value in zip(places, read, strict=True):
         bottom.annotate(f"{value:.2f}", (place, value), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=9)
-    bottom.set(ylabel="loss, if read here", ylim=(0, 3), title="… and the last layers could read the answer better and better")
+    bottom.set(ylabel="loss, if read here", ylim=(0, 3), title="… and with each of them the answer can be read better")
     bottom.set_xticks(places, names, rotation=20, ha="right")
 
 
@@ -151,5 +147,13 @@ def without(names, found, whole, floor):
     bars = ax.bar(range(len(names)), found, 0.6, color=colours)
     ax.bar_label(bars, [f"{value:.2f}" for value in found], padding=2)
     plots.limit(ax, whole, f"nothing removed: {whole:.2f}")
+    ax.set_xlim(-0.6, len(names) + 1.6)
     ax.set_xticks(range(len(names)), names, rotation=20, ha="right")
     ax.set(ylabel="loss without it", title="One attention does all the looking; every feed-forward network counts")
+
+
+def _best(ax, floor):
+    """The best possible loss, with its name below the line on the left, where no curve is."""
+    plots.limit(ax, floor)
+    place = {"xy": (0.01, floor), "xycoords": ax.get_yaxis_transform(), "xytext": (0, -12), "textcoords": "offset points"}
+    ax.annotate(f"best possible: {floor:.2f}", fontsize=9, **place)

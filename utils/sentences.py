@@ -33,11 +33,11 @@ KINDS = {
 }  # fmt: skip
 PAD, CLS, SEP, MASK = SPECIAL = range(4)
 VOCABULARY = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", *itertools.chain(*KINDS.values()))
-T = 14
+T = 14  # tokens of the longest sentence
 
 
 def it_is_the_animal(animal, place, trait):
-    """The sentence of Vaswani's blog post in which *it* is the animal."""
+    """A sentence whose last word says that *it* is the animal."""
     return f"the {animal} did not {VERBS[place]} the {place} because it was too {trait}"
 
 
