@@ -87,7 +87,7 @@ def honest(pairs, floor):
         values = [pair[i] for pair in pairs.values()]
         bars = ax.bar(np.arange(len(pairs)) + 0.38 * (i - 0.5), values, 0.36, color=colour, label=label)
         ax.bar_label(bars, [f"{value:.2f}" for value in values], padding=2)
-    ax.set_xlim(-0.9, len(pairs) - 0.5)
+    ax.set_xlim(-1.1, len(pairs) - 0.5)
     _best(ax, floor)
     ax.set_xticks(range(len(pairs)), pairs)
     ax.set(ylabel="loss", title="Below the best possible: it has read the answers")
@@ -100,9 +100,9 @@ def overfitting(curves, floor):
     for (name, points), colour in zip(curves.items(), [plots.WRONG, plots.RIGHT], strict=True):
         ax.plot(*zip(*points, strict=True), "o-", color=colour, label=name)
     plots.limit(ax, floor, f"best possible: {floor:.2f}")
-    ax.set(xlabel="training step", ylabel="loss on new text", ylim=(0, None))
+    ax.set(xlabel="training step", ylabel="loss on new text", ylim=(0, 2.9))
     ax.set_title("Trained on 300 texts: without dropout it learns them by heart")
-    ax.legend(loc="center right")
+    ax.legend(loc="upper right", ncols=2)
 
 
 def growth(depths, sizes):
@@ -136,7 +136,7 @@ def stream(names, written, sizes, read, floor):
     _best(bottom, floor)
     for place, value in zip(places, read, strict=True):
         bottom.annotate(f"{value:.2f}", (place, value), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=9)
-    bottom.set(ylabel="loss, if read here", ylim=(0, 3), title="… and with each of them the answer can be read better")
+    bottom.set(ylabel="loss, if read here", ylim=(0, 3), title="… and the answer becomes readable step by step")
     bottom.set_xticks(places, names, rotation=20, ha="right")
 
 
