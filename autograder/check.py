@@ -5,6 +5,7 @@ import functools
 import itertools
 
 from autograder import judge, mutants, rules
+from autograder.exercise import PUBLIC_SEED
 
 PASSED, FAILED, NOT_ATTEMPTED, COULD_NOT_CHECK = "passed", "failed", "not_attempted", "could_not_check"
 
@@ -44,7 +45,7 @@ def check(exercise, answer, seed, earlier=()):
     cases = exercise.draw(seed)
     observed = answer.observe(exercise, cases)
     if all(observation.failure and observation.failure.type == "NotImplementedError" for observation in observed):
-        return unattempted(exercise, "Nothing is written here yet.")
+        return without_points(exercise, NOT_ATTEMPTED, "Nothing is written here yet.")
     expected = exercise.expected(seed)
     notes = _notes(observed)
     found = judge.differences(cases, observed, expected, exercise.parts)
@@ -52,13 +53,13 @@ def check(exercise, answer, seed, earlier=()):
     raised = bool(found) and found[0].kind is judge.Kind.RAISED
     if used and not raised:
         what = f"It calls {' and '.join(used)}, which this exercise asks you to write."
-        return Verdict(exercise.name, FAILED, exercise.points, _parts(exercise, exercise.parts), what, notes=notes)
+        return without_points(exercise, FAILED, what, notes)
     if not found:
         return Verdict(exercise.name, PASSED, exercise.points, _parts(exercise, ()), f"Right, in all {len(cases)} cases.", notes=notes)
     first = found[0]
     named = diagnose(exercise, cases, observed, seed)
     why = (*(mistake.why for mistake in named), *_carried_forward(exercise, answer, cases, expected, earlier))
-    seed_text = "" if seed == 0 else f", seed={seed}"
+    seed_text = "" if seed == PUBLIC_SEED else f", seed={seed}"
     return Verdict(
         exercise.name, FAILED, exercise.points, _parts(exercise, {difference.part for difference in found}),
         f"Called {quote(exercise, first.case)}  [{first.case.name}]\n{first.text}{_more(found, len(cases))}", why,
@@ -66,14 +67,9 @@ def check(exercise, answer, seed, earlier=()):
     )  # fmt: skip
 
 
-def unattempted(exercise, what):
-    """The Verdict on an answer that is not there."""
-    return Verdict(exercise.name, NOT_ATTEMPTED, exercise.points, _parts(exercise, exercise.parts), what)
-
-
-def unchecked(exercise, what):
-    """The Verdict on an answer that could not be run for a reason that is not its own."""
-    return Verdict(exercise.name, COULD_NOT_CHECK, exercise.points, _parts(exercise, exercise.parts), what)
+def without_points(exercise, status, what, notes=()):
+    """The Verdict on an answer that is not there, that breaks a rule, or that could not be run."""
+    return Verdict(exercise.name, status, exercise.points, _parts(exercise, exercise.parts), what, notes=notes)
 
 
 def diagnose(exercise, cases, observed, seed):

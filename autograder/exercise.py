@@ -96,7 +96,7 @@ class Exercise:
         for case in cases:
             yield observe.observe(self.probe, target, case.inputs, {**self.options, **case.options})
 
-    @functools.lru_cache(maxsize=8)  # noqa: B019 (exercises live as long as the process)
+    @functools.lru_cache(maxsize=64)  # noqa: B019 (exercises live as long as the process)
     def expected(self, seed):
         """The reference's observations of the cases of that seed. Raises RuntimeError where it is not what the case says."""
         cases = self.draw(seed)

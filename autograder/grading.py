@@ -5,7 +5,7 @@ from pathlib import Path
 
 from autograder import exercises
 from autograder.answers import NotebookAnswer, Workers
-from autograder.check import FAILED, Verdict, check, unattempted, unchecked
+from autograder.check import COULD_NOT_CHECK, FAILED, NOT_ATTEMPTED, check, without_points
 from autograder.exercise import PUBLIC_SEED
 from autograder.process import InfrastructureError
 from autograder.sandbox import loader
@@ -68,7 +68,7 @@ def _check(exercise, notebook, module, workers, seed):
     try:
         return check(exercise, answer, seed, module.exercises)
     except InfrastructureError as error:
-        return unchecked(exercise, str(error))
+        return without_points(exercise, COULD_NOT_CHECK, str(error))
 
 
 def _missing(exercise, notebook):
@@ -76,6 +76,5 @@ def _missing(exercise, notebook):
         if exercise.name in notebook.sources[cell]:
             line = (error.text or "").strip()
             what = f"Python can't read {cell}, line {error.lineno}: {error.msg}" + (f" in `{line}`." if line else ".")
-            parts = {part: (0, points) for part, points in exercise.parts.items()}
-            return Verdict(exercise.name, FAILED, exercise.points, parts, what)
-    return unattempted(exercise, f"Nothing in the notebook defines {exercise.name}.")
+            return without_points(exercise, FAILED, what)
+    return without_points(exercise, NOT_ATTEMPTED, f"Nothing in the notebook defines {exercise.name}.")

@@ -27,13 +27,19 @@ def patched(reference, mistakes):
             sources[at] = sources[at].replace(old, new)
     namespace = dict(namespace)
     for name, source in sources.items():
-        exec(compile(source, f"<{name}>", "exec"), namespace)
+        exec(_compiled(source, name), namespace)
     return namespace[reference.__name__]
 
 
 def source(reference):
     """The source of the reference and of all functions of `solutions` that it calls, as one text."""
     return "\n\n".join(_closure(reference)[0].values())
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(source, name):
+    """The code of a source; of all that a reference reaches, a mistake changes one function, and the rest stays as it is."""
+    return compile(source, f"<{name}>", "exec")
 
 
 @functools.cache

@@ -30,10 +30,13 @@ class Check:
 
     def rerun(self, target, case, seed=PUBLIC_SEED):
         """Run one case again, with everything that it prints and its whole traceback; returns the results by name."""
-        exercise, _ = self._session.find(target)
-        found = [each for each in exercise.draw(seed) if each.name == case] if exercise else []
+        exercise, sentence = self._session.find(target)
+        if exercise is None:
+            return unknown(target, sentence)
+        cases = exercise.draw(seed)
+        found = [each for each in cases if each.name == case]
         if not found:
-            names = ", ".join(f'"{each.name}"' for each in exercise.draw(seed)) if exercise else "none"
+            names = ", ".join(f'"{each.name}"' for each in cases)
             print(f"There is no case {case!r}. The cases are: {names}.")
             return None
         options = {**exercise.options, **found[0].options, **({"gradient": False} if exercise.probe in ("call", "build_load_call") else {})}
@@ -58,6 +61,11 @@ class Shown:
             "text/html": report.card(self.verdict),
             report.MIME: report.as_json(self.verdict),
         }
+
+
+def unknown(target, sentence):
+    """What is shown where something is no exercise: the sentence that says so."""
+    return Shown(Verdict(str(getattr(target, "__name__", type(target).__name__)), COULD_NOT_CHECK, 0, {}, sentence))
 
 
 class ShownHtml:
@@ -99,7 +107,7 @@ class _Session:
     def check(self, target, seed):
         exercise, sentence = self.find(target)
         if exercise is None:
-            return Shown(Verdict(str(getattr(target, "__name__", type(target).__name__)), COULD_NOT_CHECK, 0, {}, sentence))
+            return unknown(target, sentence)
         verdict = check(exercise, KernelAnswer(target), seed, self._module.exercises)
         self._statuses[exercise.name] = verdict.status
         return Shown(verdict)
@@ -108,7 +116,7 @@ class _Session:
         """The next hint for an exercise: each call goes one step further."""
         exercise, sentence = self.find(target)
         if exercise is None:
-            return ShownHtml(report.hint_card("?", 0, 0, sentence), sentence)
+            return unknown(target, sentence)
         number = self._hints[exercise.name] = min(self._hints.get(exercise.name, 0) + 1, len(exercise.hints))
         hint = exercise.hints[number - 1]
         return ShownHtml(

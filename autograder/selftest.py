@@ -45,13 +45,13 @@ def alternatives(module):
 def selftest(modules):
     """Judge all that is known to be right or wrong in these modules; returns the Counts."""
     counts = Counts()
-    others = {id(module): alternatives(module) for module in modules}
     total = sum(len(module.exercises) for module in modules)
     with tqdm(total=total, unit=" exercises") as progress:
         for module in modules:
+            others = alternatives(module)
             for exercise in module.exercises:
                 progress.set_description(f"{module.name}: {exercise.name}")
-                _exercise(exercise, [(style, answer) for name, style, answer in others[id(module)] if name == exercise.name], counts)
+                _exercise(exercise, [(style, answer) for name, style, answer in others if name == exercise.name], counts)
                 progress.update()
     return counts
 

@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from utils import plots
+from utils import pictures, plots
 
 TOKENS = (plots.QUERIES, plots.KEYS, plots.VALUES)
 
@@ -20,7 +20,7 @@ def cut(x, split, viewed):
         ax.set(xlim=(-0.1, matrix.shape[1] + 0.1), ylim=(3.1, -0.4), aspect="equal")
         ax.set_title(title, fontsize=10, fontweight="normal", loc="center", color=plots.WRONG if "view" in title else "black")
         ax.axis("off")
-    _headline(axes[0].figure, "In a head, a row is one token (one colour). Cut wrongly, rows mix up the tokens")
+    plots.headline(axes[0].figure, "In a head, a row is one token (one colour). Cut wrongly, rows mix up the tokens")
 
 
 def errors(curves, best):
@@ -82,15 +82,8 @@ def two_maps(maps, tokens):
 
 
 def leaks(moved):
-    """Which inputs move which outputs, those of the future framed. moved: {title: (n, n) boolean, row t, column s}"""
-    fig, axes = plots.figure(890, 300, columns=len(moved), sharey=True)
-    for ax, (title, moves) in zip(axes, moved.items(), strict=True):
-        plots.mask_map(moves, ax=ax, legend=False)
-        ax.set_title(title, fontsize=10, fontweight="normal")
-        ax.set(xlabel="input s that was nudged", ylabel="output t" if ax is axes[0] else "")
-        for t, s in moves.triu(1).nonzero().tolist():
-            ax.add_patch(Rectangle((s - 0.4, t - 0.4), 0.8, 0.8, fill=False, edgecolor=plots.WRONG, linewidth=1.5))
-    _headline(fig, "Heads cut wrongly: a right mask hides the wrong things (red: an input of the future)")
+    """The leaks of heads that are cut rightly and wrongly. moved: {title: (n, n) boolean, row t, column s}"""
+    pictures.leaks(moved, "Heads cut wrongly: a right mask hides the wrong things (red: an input of the future)", height=300)
 
 
 def honest(pairs, best):
@@ -117,7 +110,3 @@ def sharing(cache, errors):
     left.set(ylabel="KiB for each token", ylim=(0, 560), title="Llama 3 8B keeps a quarter, with 8 for 32")
     plots.limit(right, 1, "knows nothing")
     right.set(ylabel="error (1 = knows nothing)", ylim=(0, 1.15), title="The cards: two will do, one is too narrow")
-
-
-def _headline(fig, text):
-    fig.suptitle(text, x=0.01, ha="left", fontweight="bold", fontsize=11)

@@ -19,7 +19,7 @@ def broadcasting(a, b):
         ax.axis("off")
     for x, sign in ((0.345, "+"), (0.675, "=")):
         fig.text(x, 0.45, sign, fontsize=20, ha="center", va="center")
-    _headline(fig, "An axis of size 1 is repeated (pale) until it fits")
+    plots.headline(fig, "An axis of size 1 is repeated (pale) until it fits")
 
 
 def arrows(query, keys, names, title):
@@ -72,16 +72,16 @@ def weights_with_sums(maps, tokens):
             ax.text(n - 0.3, t, f"{total:.2f}", va="center", fontsize=9, color="black" if abs(total - 1) < 1e-5 else plots.WRONG)
 
 
-def leaks(moved):
-    """Lesson 01: which inputs move which outputs, those of the future framed. moved: {title: (n, n) boolean, row t, column s}"""
-    fig, axes = plots.figure(890, 290, columns=len(moved), sharey=True)
+def leaks(moved, headline="Red is a leak: an output that moves with an input of its future", height=290):
+    """Which inputs move which outputs, those of the future framed. moved: {title: (n, n) boolean, row t, column s}"""
+    fig, axes = plots.figure(890, height, columns=len(moved), sharey=True)
     for ax, (title, moves) in zip(axes, moved.items(), strict=True):
         plots.mask_map(moves, ax=ax, legend=False)
         ax.set_title(title, fontsize=10, fontweight="normal")
         ax.set(xlabel="input s that was nudged", ylabel="output t" if ax is axes[0] else "")
         for t, s in moves.triu(1).nonzero().tolist():
             ax.add_patch(Rectangle((s - 0.4, t - 0.4), 0.8, 0.8, fill=False, edgecolor=plots.WRONG, linewidth=1.5))
-    _headline(fig, "Red is a leak: an output that moves with an input of its future")
+    plots.headline(fig, headline)
 
 
 def losses(curves, pairs, best):
@@ -105,10 +105,6 @@ def losses(curves, pairs, best):
     right.set_xticks(range(len(pairs)), [f"\n{name}" for name in pairs], fontsize=10)
     right.tick_params(length=0)
     right.set(ylabel="loss on fresh texts", title="Given the prefix alone, they are lost")
-
-
-def _headline(fig, text):
-    fig.suptitle(text, x=0.01, ha="left", fontweight="bold", fontsize=11)
 
 
 def _signed(number):

@@ -41,6 +41,11 @@ def figure(width=720, height=360, rows=1, columns=1, **options):
     return plt.subplots(rows, columns, figsize=(width / DPI, height / DPI), dpi=DPI, layout="constrained", **options)
 
 
+def headline(fig, text):
+    """The claim of a figure that has several axes."""
+    fig.suptitle(text, x=0.01, ha="left", fontweight="bold", fontsize=11)
+
+
 def attention_map(weights, queries=None, keys=None, ax=None, title=None, highest=None, colorbar=True):
     """Draw weights as a map: a row a query, a column a key, the colour from 0 to the largest weight.
 
