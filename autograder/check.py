@@ -50,10 +50,12 @@ def check(exercise, answer, seed, earlier=()):
     notes = _notes(observed)
     found = judge.differences(cases, observed, expected, exercise.parts)
     used = rules.broken(answer.source(), exercise.forbidden)
-    raised = bool(found) and found[0].kind is judge.Kind.RAISED
-    if used and not raised:
-        what = f"It calls {' and '.join(used)}, which this exercise asks you to write."
-        return without_points(exercise, FAILED, what, notes)
+    raised = bool(found) and found[0].kind is judge.Kind.RAISED  # told before a broken rule; the points are lost to either
+    if used:
+        rule = f"It calls {' and '.join(used)}, which this exercise asks you to write."
+        if not raised:
+            return without_points(exercise, FAILED, rule, notes)
+        notes = (rule, *notes)
     if not found:
         return Verdict(exercise.name, PASSED, exercise.points, _parts(exercise, ()), f"Right, in all {len(cases)} cases.", notes=notes)
     first = found[0]
@@ -61,7 +63,7 @@ def check(exercise, answer, seed, earlier=()):
     why = (*(mistake.why for mistake in named), *_carried_forward(exercise, answer, cases, expected, earlier))
     seed_text = "" if seed == PUBLIC_SEED else f", seed={seed}"
     return Verdict(
-        exercise.name, FAILED, exercise.points, _parts(exercise, {difference.part for difference in found}),
+        exercise.name, FAILED, exercise.points, _parts(exercise, exercise.parts if used else {difference.part for difference in found}),
         f"Called {quote(exercise, first.case)}  [{first.case.name}]\n{first.text}{_more(found, len(cases))}", why,
         f'check.rerun({exercise.name}, "{first.case.name}"{seed_text})', tuple(mistake.id for mistake in named), notes,
     )  # fmt: skip

@@ -195,3 +195,10 @@ def test_a_uniform_row_is_named(name):
         "    return softmax(scores if mask is None else torch.where(mask, scores, torch.finfo(scores.dtype).min))"
     )
     assert in_kernel(name, plain, SCORES, uniform, ATTEND).mistakes == ("empty_row_uniform",)
+
+
+@pytest.mark.parametrize("run", [in_kernel, in_process])
+def test_a_broken_rule_earns_nothing_even_where_one_case_raises(run):
+    verdict = run("softmax", "def softmax(x, dim=-1):\n    assert dim != 1, 'lost'\n    return torch.softmax(x, dim)")
+    assert (verdict.status, verdict.score) == ("failed", 0)
+    assert "It raised AssertionError: lost" in verdict.what and "which this exercise asks you to write" in verdict.message
