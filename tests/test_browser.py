@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -12,6 +13,7 @@ import urllib.request
 
 import pytest
 from conftest import ROOT
+from playwright.sync_api import expect, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CHROMIUM, reason="needs Debian's chromium")]
@@ -60,8 +62,6 @@ def lab(tmp_path_factory):
 @pytest.fixture
 def page():
     """A page of a headless browser."""
-    from playwright.sync_api import sync_playwright
-
     quiet = [
         "--no-sandbox",
         "--disable-gpu",
@@ -89,20 +89,29 @@ def cell_with(page, text):
     return page.locator(".jp-CodeCell").filter(has=page.locator(".cm-content", has_text=text)).first
 
 
+def open_notebook(page, address):
+    """Open a notebook, and wait until its kernel answers: a cell that is run before asks which kernel to choose."""
+    page.goto(address)
+    page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
+    page.locator(".jp-StatusBar-Widget", has_text="Python 3 (ipykernel) | Idle").wait_for(state="attached")
+
+
 def run(page, cell, source=None):
-    """Replace what is in a cell, where a source is given, and run it as a learner does: Shift+Enter."""
+    """Replace what is in a cell, where a source is given, and run it as a learner does: Shift+Enter; wait until it has run."""
+    number = cell.locator(".jp-InputPrompt").first
+    before = number.inner_text()
     cell.scroll_into_view_if_needed()
     cell.locator(".cm-content").first.click()
     if source is not None:
         page.keyboard.press("Control+A")
         page.keyboard.insert_text(source)
     page.keyboard.press("Shift+Enter")
+    expect(number).to_have_text(re.compile(r"^\[\d+\]:$"), timeout=60_000)
+    expect(number).not_to_have_text(before, timeout=60_000)
 
 
 def test_a_wrong_answer_is_named_and_a_right_one_passes(lab, page):
-    page.goto(lab("01-attention/attention.ipynb"))
-    page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
-    page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").first.wait_for(state="attached")
+    open_notebook(page, lab("01-attention/attention.ipynb"))
     run(page, cell_with(page, "open_module"))
     run(page, cell_with(page, "import math"))
     run(page, cell_with(page, "def softmax"), WRONG)
@@ -123,7 +132,7 @@ def test_a_wrong_answer_is_named_and_a_right_one_passes(lab, page):
 
 
 def test_diagrams_and_formulas_are_drawn(lab, page):
-    page.goto(lab("01-attention/attention.ipynb"))
+    open_notebook(page, lab("01-attention/attention.ipynb"))
     page.locator(".jp-RenderedMermaid svg, .jp-RenderedMermaid img").first.wait_for(state="attached")
     page.locator("mjx-container").first.wait_for(state="attached")
     assert not page.locator(".jp-RenderedMermaid.jp-mod-warning").count()
