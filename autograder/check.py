@@ -112,8 +112,8 @@ def quote(exercise, case):
     call = exercise.name
     if "build" in inputs:
         call += f"({', '.join(f'{name}={_brief(value)}' for name, value in inputs.pop('build').items())})"
-        inputs.pop("weights")
-    arguments = (_brief(value) if name.startswith("*") else f"{name}={_brief(value)}" for name, value in inputs.items())
+        inputs.pop("weights", None)
+    arguments = (", ".join(map(_brief, value)) if name.startswith("*") else f"{name}={_brief(value)}" for name, value in inputs.items())
     return f"{call}({', '.join(arguments)})"
 
 
@@ -145,7 +145,7 @@ def _notes(observed):
 
 def _brief(value):
     if isinstance(value, list):
-        return ", ".join(map(_brief, value))
+        return f"[{', '.join(map(_brief, value))}]"
     if hasattr(value, "shape"):
         kind = "array" if type(value).__module__ == "numpy" else "tensor"
         dtype = str(value.dtype).removeprefix("torch.")

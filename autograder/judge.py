@@ -63,6 +63,8 @@ def compare(observed, expected, between_mistakes=False):
         if (name in observed.values or name in expected.values) and not (between_mistakes and _texts_agree(observed, expected, name)):
             yield Kind.TYPE, name, _unusable(name, observed, expected)
             return
+    steepest = max((np.abs(value.array[np.isfinite(value.array)]).max(initial=0.0) for name, value in expected.values.items()
+                    if name.startswith(GRADIENT) and value.array is not None), default=0.0)  # fmt: skip
     for name, right in expected.values.items():
         mine = observed.values.get(name)
         if name == CHANGED:
@@ -73,7 +75,7 @@ def compare(observed, expected, between_mistakes=False):
                     f"The call changed its input ({mine.text if mine else ''}); it should leave its inputs as they are.",
                 )
         elif name.startswith(GRADIENT):
-            yield from _gradient(name, mine, right, observed, between_mistakes)
+            yield from _gradient(name, mine, right, observed, between_mistakes, steepest)
         elif name.startswith(DISTRIBUTION):
             yield from _distribution(name, mine, right)
         elif name != GRADIENT_ERROR:
@@ -123,7 +125,7 @@ def _unusable(name, observed, expected):
     return f"It returned {_a(mine.kind)}; expected {expectation}."
 
 
-def _gradient(name, mine, right, observed, between_mistakes):
+def _gradient(name, mine, right, observed, between_mistakes, steepest):
     source = name.removeprefix(GRADIENT)
     if mine is None:
         error = observed.values.get(GRADIENT_ERROR)
@@ -137,15 +139,23 @@ def _gradient(name, mine, right, observed, between_mistakes):
     elif right.array is not None:
         if between_mistakes and not np.isfinite(mine.array).all() and not np.isfinite(right.array).all():
             return
-        for _, _, text in _value(name, mine, right):
+        for _, _, text in _value(name, mine, right, steepest):
             yield Kind.GRADIENT, name, text
 
 
 def _distribution(name, mine, right):
     """Counts of independent draws, category by category: do they come from the same distribution?"""
     usable = mine is not None and mine.array is not None and mine.array.shape == right.array.shape
+    if usable and np.array_equal(mine.array, right.array):
+        return
     # far fewer draws than the reference's would prove nothing
-    if not usable or not np.isfinite(mine.array).all() or (mine.array < 0).any() or mine.array.sum() * 2 <= right.array.sum():
+    if (
+        not usable
+        or not np.isfinite(mine.array).all()
+        or (mine.array < 0).any()
+        or mine.array.sum() * 2 <= right.array.sum()
+        or not right.array.any()
+    ):
         yield Kind.TYPE, name, f"There is no usable {name}."
         return
     n, m = mine.array.sum(), right.array.sum()
@@ -159,7 +169,8 @@ def _distribution(name, mine, right):
         yield Kind.VALUES, name, text
 
 
-def _value(name, mine, right):
+def _value(name, mine, right, scale=0.0):
+    """scale: of what it was computed from, where that is larger: a gradient that cancels to 0 keeps the rounding of its terms"""
     if mine.kind != right.kind:
         hint = " Is there a `return` at its end?" if mine.kind == "NoneType" else ""
         yield Kind.TYPE, name, f"The {name} is {_a(mine.kind)}; expected {_a(right.kind)}.{hint}"
@@ -176,10 +187,10 @@ def _value(name, mine, right):
             f"The {name} is {mine.dtype if is_dtype else 'on ' + mine.device}; expected {right.dtype if is_dtype else right.device}.",
         )
     else:
-        yield from _numbers(name, mine.array, right.array, right.dtype)
+        yield from _numbers(name, mine.array, right.array, right.dtype, scale)
 
 
-def _numbers(name, mine, right, dtype):
+def _numbers(name, mine, right, dtype, scale):
     if mine.dtype.kind != "f":
         wrong = mine != right
         if wrong.any():
@@ -193,8 +204,9 @@ def _numbers(name, mine, right, dtype):
     relative, absolute = TOLERANCES[dtype]
     with np.errstate(all="ignore"):
         error = np.abs(mine.astype(np.float64) - right.astype(np.float64))
-        finite = np.abs(right[np.isfinite(right)])
-        scale = finite.max(initial=1e-3)  # a gradient that vanishes is 0 for one right answer and 1e-17 for another
+        scale = np.abs(right[np.isfinite(right)]).max(
+            initial=max(scale, 1e-3)
+        )  # a gradient that vanishes is 0 for one right answer and 1e-17 for another
         bound = relative * np.abs(right) + absolute * scale
         wrong = ~((mine == right) | (np.isnan(mine) & np.isnan(right)) | (np.isfinite(right) & (error <= bound)))
     if wrong.any():

@@ -172,6 +172,16 @@ def test_no_gradient_is_as_good_as_one_of_zeros_and_no_better():
     assert kinds(seen(), seen(gradient=zeros)) == [Kind.GRADIENT]
 
 
+def test_a_gradient_that_cancels_to_nothing_may_keep_the_rounding_of_what_it_was_computed_from():
+    def both(small, large):
+        values = {probes.GRADIENT + name: value(np.array(each, np.float32)) for name, each in (("b", small), ("x", large))}
+        return Observation({"output": value(RIGHT), **values})
+
+    right = both([0.0, 0.0], [800.0, 3.0])  # softmax's own symmetry makes the gradient of a key's bias 0
+    assert kinds(both([4e-3, -1e-3], [800.0, 3.0]), right) == []
+    assert kinds(both([2e-2, 0.0], [800.0, 3.0]), right) == [Kind.GRADIENT]
+
+
 def test_a_missing_result_is_told_and_one_more_is_allowed():
     assert kinds(seen(), seen(weights=RIGHT)) == [Kind.TYPE]
     assert kinds(seen(weights=RIGHT), seen()) == []
@@ -326,6 +336,12 @@ def test_how_far_a_share_may_be_off_is_known():
     """Around a half the standard error is largest: seven of them are 1.6 in a hundred, at 100,000 draws."""
     assert kinds(drawn(0.5 - 0.015, 0.5 + 0.015), drawn(0.5, 0.5)) == []
     assert kinds(drawn(0.5 - 0.017, 0.5 + 0.017), drawn(0.5, 0.5)) == [Kind.VALUES]
+
+
+def test_counts_of_nothing_are_equal_to_each_other_and_to_nothing_else():
+    nothing, something = np.zeros(3), np.array([0.0, 5.0, 0.0])
+    assert kinds(seen(drawn=nothing), seen(drawn=nothing)) == []
+    assert kinds(seen(drawn=something), seen(drawn=nothing)) == kinds(seen(drawn=nothing), seen(drawn=something)) == [Kind.TYPE]
 
 
 def test_a_category_that_never_comes_up_is_rejected():

@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 
 from autograder import exercises, selftest
-from autograder.alternatives import attention as others
 from autograder.exercise import mistake
 
 COMBINE = exercises.module("attention").exercise("combine_masks")
@@ -26,15 +25,25 @@ def test_no_fault_in_start():
 
 
 @pytest.mark.slow
-def test_no_fault_in_attention():
-    counts = run("attention")
+@pytest.mark.parametrize("name", exercises.NAMES[1:])
+def test_no_fault_in(name):
+    counts, module = run(name), exercises.module(name)
     assert counts.faults == []
-    assert counts.exercises == counts.references == counts.stubs == 9
-    assert counts.mistakes >= 40 and counts.alternatives >= 25
+    assert counts.exercises == counts.references == counts.stubs == len(module.exercises)
+    assert counts.mistakes == sum(len(exercise.mistakes) for exercise in module.exercises)
+    assert counts.alternatives == len(selftest.alternatives(module))
 
 
-def test_no_alternative_is_lost_by_a_misspelt_exercise():
-    assert {name for name, _, _ in others.ALTERNATIVES} == {exercise.name for exercise in exercises.module("attention").exercises}
+def test_there_are_as_many_mistakes_and_alternatives_as_the_course_promises():
+    modules = exercises.modules()
+    assert sum(len(exercise.mistakes) for module in modules for exercise in module.exercises) >= 250
+    assert sum(len(selftest.alternatives(module)) for module in modules) >= 120
+
+
+@pytest.mark.parametrize("name", exercises.NAMES)
+def test_every_exercise_has_right_answers_in_other_styles_and_none_is_lost_by_a_misspelt_name(name):
+    module = exercises.module(name)
+    assert {name for name, _, _ in selftest.alternatives(module)} == {exercise.name for exercise in module.exercises}
 
 
 HARMLESS = mistake("harmless", "combined & mask", "mask & combined", "Nothing is wrong with this.")

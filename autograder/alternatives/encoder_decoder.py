@@ -8,9 +8,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from autograder.alternatives import Styles
-from solutions import encoder_decoder
 from solutions.attention import masked_softmax
 from solutions.block import FeedForward, LayerNorm, TransformerBlock
+from solutions.encoder_decoder import CrossAttention as GivenCrossAttention
+from solutions.encoder_decoder import DecoderBlock as GivenDecoderBlock
+from solutions.encoder_decoder import EncoderBlock as GivenEncoderBlock
+from solutions.encoder_decoder import EncoderDecoder as GivenEncoderDecoder
 from solutions.multi_head import MultiHeadAttention, merge_heads
 from solutions.positions import sinusoidal_encoding
 
@@ -157,10 +160,10 @@ class DecoderOfList(nn.Module):
 
 
 @styles("DecoderBlock", "an encoder's block with one sub-layer more")
-class DecoderFromEncoder(encoder_decoder.EncoderBlock):
+class DecoderFromEncoder(GivenEncoderBlock):
     def __init__(self, d_model, n_heads, d_ff=None, norm="post", dropout=0.0):
         super().__init__(d_model, n_heads, d_ff, norm, dropout)
-        self.cross_attention, self.norm_3 = encoder_decoder.CrossAttention(d_model, n_heads), LayerNorm(d_model)
+        self.cross_attention, self.norm_3 = GivenCrossAttention(d_model, n_heads), LayerNorm(d_model)
 
     def forward(self, x, memory, source_mask=None, target_mask=None):
         pre = self.norm == "pre"
@@ -205,8 +208,8 @@ class Spelled(nn.Module):
         settings = (d_model, n_heads, d_ff, norm, dropout)
         self.encoder, self.decoder = nn.ModuleList(), nn.ModuleList()
         for _ in range(n_layers):
-            self.encoder.append(encoder_decoder.EncoderBlock(*settings))
-            self.decoder.append(encoder_decoder.DecoderBlock(*settings))
+            self.encoder.append(GivenEncoderBlock(*settings))
+            self.decoder.append(GivenDecoderBlock(*settings))
         self.source_embedding = nn.Embedding(n_source, d_model)
         self.target_embedding = nn.Embedding(n_target, d_model)
         for embedding in (self.source_embedding, self.target_embedding):
@@ -239,7 +242,7 @@ class Spelled(nn.Module):
 
 
 @styles("EncoderDecoder", "blocks of torch's parts")
-class OfOtherParts(encoder_decoder.EncoderDecoder):
+class OfOtherParts(GivenEncoderDecoder):
     def __init__(self, n_source, n_target, d_model, n_heads, n_layers, d_ff=None, norm="post", dropout=0.0):
         super().__init__(n_source, n_target, d_model, n_heads, 0, d_ff, norm, dropout)
         self.encoder = nn.ModuleList([EncoderOfTorch(d_model, n_heads, d_ff, norm, dropout) for _ in range(n_layers)])
@@ -247,7 +250,7 @@ class OfOtherParts(encoder_decoder.EncoderDecoder):
 
 
 @styles("EncoderDecoder", "one forward for both stacks")
-class OneRun(encoder_decoder.EncoderDecoder):
+class OneRun(GivenEncoderDecoder):
     def run(self, tokens, embedding, blocks, norm, *arguments):
         x = F.embedding(tokens, embedding.weight) * embedding.weight.shape[1] ** 0.5
         x = self.drop(x + sinusoidal_encoding(*x.shape[1:]).to(x))

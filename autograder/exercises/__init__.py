@@ -3,7 +3,7 @@
 import functools
 import importlib
 
-NAMES = ("start", "attention")
+NAMES = ("start", "attention", "multi_head", "positions", "block", "gpt", "bert", "encoder_decoder")
 
 
 @functools.cache

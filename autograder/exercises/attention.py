@@ -329,8 +329,12 @@ def combine_masks_cases(draw):
     yield case("two masks", masks_=[draw.mask(3, 5), draw.mask(3, 5)])
     yield case("three masks", masks_=[draw.mask(4, 5), draw.mask(4, 5), draw.mask(4, 5)])
     yield case("one mask", masks_=[draw.mask(2, 3)])
-    yield case("causal and padding", part="broadcasting", masks_=[attention.causal_mask(4), attention.padding_mask(torch.tensor([2, 4, 1]), 4)])
-    yield case("padding and causal", part="broadcasting", masks_=[attention.padding_mask(torch.tensor([2, 3]), 5), attention.causal_mask(3, 5)])
+    yield case(
+        "causal and padding", part="broadcasting", masks_=[attention.causal_mask(4), attention.padding_mask(torch.tensor([2, 4, 1]), 4)]
+    )
+    yield case(
+        "padding and causal", part="broadcasting", masks_=[attention.padding_mask(torch.tensor([2, 3]), 5), attention.causal_mask(3, 5)]
+    )
     yield case("one of them is None", part="None", masks_=[None, draw.mask(3, 4), None])
     yield case("None at the end", part="None", masks_=[draw.mask(3, 4), draw.mask(2, 3, 4), None])
     yield case("all are None", part="None", masks_=[None, None])
