@@ -6,7 +6,7 @@ import re
 import nbformat
 import pytest
 
-from autograder import build, exercises
+from autograder import build, exercises, grading
 
 MODULES = exercises.modules()
 
@@ -26,6 +26,16 @@ def test_every_check_of_the_worked_notebook_passed(module):
     for exercise in module.exercises:
         (cell,) = [cell for cell in committed.cells if cell.metadata.get("nbgrader", {}).get("grade_id") == f"check-{exercise.name}"]
         assert cell.outputs[-1].data["text/plain"] == str(exercise.points), exercise.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+def test_the_worked_notebook_earns_every_point_and_the_learners_none(module):
+    for path, right in ((build.worked_path(module), True), (build.learners_path(module), False)):
+        _, verdicts = grading.check_text(path.read_text(encoding="utf-8"), seed=2**40)
+        assert {verdict.name: verdict.score for verdict in verdicts} == {
+            exercise.name: exercise.points * right for exercise in module.exercises
+        }, [verdict.message for verdict in verdicts if verdict.status != "passed"]
 
 
 @pytest.mark.slow
