@@ -344,6 +344,7 @@ SwiGLU = Exercise(
     ],
     hints=[
         "Two projections of the same x, equally wide. One of them goes through silu. How do they meet?",
+        "They are multiplied, number by number: silu(W_gate x) opens or closes each of the d_ff numbers of W_up x. Then W_down brings them back.",
         "`gate = self.W_gate(x)`; silu(gate) is `gate * torch.sigmoid(gate)`. Multiply by W_up x, then W_down.",
     ],
     forbidden=["SwiGLU", "glu", "GLU"],

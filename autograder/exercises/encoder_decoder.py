@@ -639,7 +639,8 @@ noam_schedule = Exercise(
     ],
     hints=[
         "Two curves: one rises in a line, one falls with the root. Where do they cross? Which of them is the smaller one before, and after?",
-        "D^-½ · min(step^-½, step · warmup^-1½).",
+        "The rising one is step · warmup^-1½, the falling one step^-½; at step = warmup they are equal. The smaller one counts, times D^-½.",
+        "`d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)`",
     ],
 )  # fmt: skip
 
