@@ -12,7 +12,7 @@ lab: .venv/course
 	$(PYTHON) -m jupyter lab $(AS_ROOT) notebooks/00-start/start.ipynb
 
 test: .venv/dev system
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n 2 --dist loadgroup
 
 notebooks: .venv/dev
 	$(PYTHON) -m autograder build

@@ -16,7 +16,7 @@ from conftest import ROOT
 from playwright.sync_api import expect, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CHROMIUM, reason="needs Debian's chromium")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser"), pytest.mark.skipif(not CHROMIUM, reason="needs Debian's chromium")]
 WRONG = "def softmax(x, dim=-1):\n    e = (x - x.amax(-1, keepdim=True)).exp()\n    return e / e.sum(-1, keepdim=True)\n"
 RIGHT = WRONG.replace("-1, keep", "dim, keep")
 SCREENSHOTS = os.environ.get("SCREENSHOTS", "")  # a folder, to look at what the test saw
