@@ -1,6 +1,7 @@
 """`python -m autograder`: check a notebook, prove the grader, build the notebooks."""
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -10,7 +11,7 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 from tqdm import tqdm
 
-from autograder import build, exercises, grading, report, selftest
+from autograder import build, engine, exercises, gradebook, grading, isolation, report, selftest
 from autograder.check import COULD_NOT_CHECK, PASSED
 from autograder.exercise import PUBLIC_SEED
 
@@ -20,12 +21,13 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m autograder", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _check_parser(commands.add_parser("check", help="check a notebook: exit status 0 all passed, 1 not all, 2 could not be checked"))
+    _grade_parser(commands.add_parser("grade", help="grade a class: exit status 0 all graded, 1 some could not be, 2 none"))
     _selftest_parser(commands.add_parser("selftest", help="prove the grader on everything that is known to be right or wrong"))
     _build_parser(commands.add_parser("build", help="build the worked and the learner's notebooks from the lessons"))
     options = parser.parse_args(arguments)
     try:
         return options.run(options)
-    except (grading.CanNotCheck, ValueError) as error:
+    except (grading.CanNotCheck, isolation.NoIsolation, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
 
@@ -53,6 +55,37 @@ def _check(options):
 
 def _bar(todo):
     return tqdm(todo, unit=" exercises", leave=False, disable=None)
+
+
+def _grade_parser(parser):
+    parser.add_argument("folder", metavar="FOLDER", help="holds a folder or a notebook for each learner, named after them")
+    parser.add_argument("--module", required=True, metavar="NAME")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="processes on this machine")
+    parser.add_argument("--scheduler", default="", metavar="ADDRESS", help="of a Dask scheduler whose workers grade, tcp://…")
+    parser.add_argument("--seed", type=int, help="of the numbers in the cases; a secret one where none is given")
+    parser.add_argument(
+        "--out", default="results.jsonl", metavar="FILE", help="a line of JSON a submission; what is there is not graded again"
+    )
+    parser.add_argument("--isolation", default="", metavar="TIER", help="the strongest that works here, unless one is named; none = none")
+    parser.add_argument(
+        "--gradebook", default="", metavar="FOLDER", help="a course folder of nbgrader's, whose gradebook gets the scores too"
+    )
+    parser.set_defaults(run=_grade)
+
+
+def _grade(options):
+    module = exercises.module(options.module)
+    settings = {"seed": options.seed, "jobs": options.jobs, "scheduler": options.scheduler, "tier": options.isolation}
+    with gradebook.Book(options.gradebook, module) if options.gradebook else contextlib.nullcontext() as book:
+        records = engine.grade(options.folder, module, options.out, book=book, **settings)
+    left = [record for record in records if record["ending"] != engine.GRADED]
+    for record in left:
+        print(report.printable(f"Not graded: {record['who']}. {record['message']}"))
+    scores = sorted(record["score"] for record in records if record["ending"] == engine.GRADED)
+    if scores:
+        spread = f"{scores[0]} to {scores[-1]} of {module.points} points, the median {scores[len(scores) // 2]}"
+        print(f"{len(scores)} graded: {spread}. Each has a line in {options.out}.")
+    return 0 if not left else 1 if scores else 2
 
 
 def _selftest_parser(parser):

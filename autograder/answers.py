@@ -8,7 +8,7 @@ import textwrap
 import types
 
 from autograder import exercises, mutants
-from autograder.process import Ended, Process
+from autograder.process import Ended, OwnProcess
 from autograder.sandbox.observe import Failure, Observation
 
 
@@ -68,6 +68,9 @@ class NotebookAnswer:
         except Ended as ended:
             self._workers.discard()
             observed += [Observation(failure=ended.failure)] * (len(cases) - len(observed))
+        finally:
+            if given:  # it has seen references; what it kept of them must not answer the next exercise
+                self._workers.discard()
         return observed
 
     def _carried(self):
@@ -81,10 +84,13 @@ class NotebookAnswer:
 
 
 class Workers:
-    """One worker process at a time, with the notebook open in it; a context manager."""
+    """One worker process at a time, with the notebook open in it; a context manager.
 
-    def __init__(self, text):
-        self._text, self._worker = text, None
+    nursery: an isolation.Nursery; without one, the processes are not isolated
+    """
+
+    def __init__(self, text, nursery=None):
+        self._text, self._nursery, self._worker = text, nursery, None
 
     def __enter__(self):
         return self
@@ -93,16 +99,16 @@ class Workers:
         self.discard()
 
     def get(self):
-        """The worker, started where there is none."""
+        """The worker, started where there is none. Raises Ended and InfrastructureError."""
         if self._worker is None:
-            self._worker = Process()
+            self._worker = self._nursery.child() if self._nursery else OwnProcess()
             self._worker.open(self._text)
         return self._worker
 
     def discard(self):
         """End the worker; the next `get` starts another."""
         if self._worker is not None:
-            self._worker.__exit__()
+            self._worker.end()
             self._worker = None
 
 

@@ -47,9 +47,10 @@ def check(exercise, answer, seed, earlier=()):
     if all(observation.failure and observation.failure.type == "NotImplementedError" for observation in observed):
         return without_points(exercise, NOT_ATTEMPTED, "Nothing is written here yet.")
     expected = exercise.expected(seed)
-    notes = _notes(observed)
+    source = answer.source()
+    notes = _notes(observed, rules.indirect(source) if exercise.forbidden else ())
     found = judge.differences(cases, observed, expected, exercise.parts)
-    used = rules.broken(answer.source(), exercise.forbidden)
+    used = rules.broken(source, exercise.forbidden)
     raised = bool(found) and found[0].kind is judge.Kind.RAISED  # told before a broken rule; the points are lost to either
     if used:
         rule = f"It calls {' and '.join(used)}, which this exercise asks you to write."
@@ -138,9 +139,14 @@ def _more(found, total):
     return f"\nAlso wrong: {'; '.join(others[:3])}{f'; and {len(others) - 3} more' if len(others) > 3 else ''}." if others else ""
 
 
-def _notes(observed):
+def _notes(observed, indirect):
     printed = sum(observation.printed.count("\n") for observation in observed)
-    return (f"It printed {printed} lines while it was checked; they are not shown.",) if printed else ()
+    notes = [f"It printed {printed} lines while it was checked; they are not shown."] if printed else []
+    if indirect:
+        notes.append(
+            f"For a person to look at: it uses {', '.join(indirect)}, where a call that this exercise asks you to write could hide."
+        )
+    return tuple(notes)
 
 
 def _brief(value):

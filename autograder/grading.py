@@ -30,18 +30,20 @@ def read(path):
         raise CanNotCheck(f"{path} is not UTF-8 text, as every notebook is: was it saved by another program?") from None
 
 
-def open_notebook(text):
-    """(the Notebook, its Module), the module by its call of open_module. Raises CanNotCheck."""
+def open_notebook(text, module=None):
+    """(the Notebook, its Module), the module by its call of open_module where none is given. Raises CanNotCheck."""
     try:
         notebook = loader.parse(text)
     except loader.UnreadableNotebook as error:
         raise CanNotCheck(str(error)) from None
+    if module is not None:
+        return _standing_on_earlier(notebook, module)
     for statement in notebook.statements:
         for node in ast.walk(statement.node):
             match node:
                 case ast.Call(func=ast.Name(id="open_module"), args=[ast.Constant(value=str(name))]):
                     try:
-                        return notebook, exercises.module(name)
+                        return _standing_on_earlier(notebook, exercises.module(name))
                     except ValueError as error:
                         raise CanNotCheck(f"{error} (This notebook calls open_module({name!r}).)") from None
     raise CanNotCheck(
@@ -50,14 +52,25 @@ def open_notebook(text):
     )
 
 
-def check_text(text, only="", seed=PUBLIC_SEED, progress=lambda exercises: exercises):
-    """(the Module, the Verdicts) of a notebook's text; each answer runs in a process of its own. Raises CanNotCheck."""
-    notebook, module = open_notebook(text)
+def _standing_on_earlier(notebook, module):
+    """(the Notebook, the Module); by `parts.load` a notebook is given what earlier modules have, and not the answers of its own."""
+    earlier = exercises.NAMES[: exercises.NAMES.index(module.name)]
+    notebook.carried = {bound: (source, name) for bound, (source, name) in notebook.carried.items() if source in earlier}
+    return notebook, module
+
+
+def check_text(text, only="", seed=PUBLIC_SEED, progress=lambda exercises: exercises, nursery=None, module=None):
+    """(the Module, the Verdicts) of a notebook's text; each answer runs in a process of its own. Raises CanNotCheck.
+
+    nursery: an isolation.Nursery, for a notebook that nobody vouches for
+    module: the Module that was assigned, whatever the notebook says that it is
+    """
+    notebook, module = open_notebook(text, module)
     if only and not module.exercise(only):
         own = ", ".join(exercise.name for exercise in module.exercises)
         raise CanNotCheck(f"The module {module.name} has no exercise {only!r}. Its exercises are: {own}.")
     wanted = [exercise for exercise in module.exercises if only in ("", exercise.name)]
-    with Workers(text) as workers:
+    with Workers(text, nursery) as workers:
         return module, [_check(exercise, notebook, module, workers, seed) for exercise in progress(wanted)]
 
 
@@ -65,10 +78,13 @@ def _check(exercise, notebook, module, workers, seed):
     answer = NotebookAnswer(workers, notebook, exercise.name)
     if not answer.exists:
         return _missing(exercise, notebook)
-    try:
-        return check(exercise, answer, seed, module.exercises)
-    except InfrastructureError as error:
-        return without_points(exercise, COULD_NOT_CHECK, str(error))
+    for _ in range(2):
+        try:
+            return check(exercise, answer, seed, module.exercises)
+        except InfrastructureError as error:  # the machine's fault, never a score
+            workers.discard()
+            problem = str(error)
+    return without_points(exercise, COULD_NOT_CHECK, problem)
 
 
 def _missing(exercise, notebook):

@@ -92,7 +92,7 @@ def _failures(observed, expected):
             yield Kind.RAISED, "", f"It raised {mine.type}: {mine.message} Expected: {right.type}."
     elif mine:
         where = f" in {mine.cell}, line {mine.line}: `{mine.source}`" if mine.source else ""
-        ended = mine.type in ("Timeout", "Crash", "ProtocolError")
+        ended = not mine.source and mine.type in ("Timeout", "Crash", "ProtocolError", "OutOfMemory")
         yield Kind.RAISED, "", mine.message if ended else f"It raised {mine.type}: {mine.message}{where}"
     else:
         yield Kind.RAISED, "", f"It returned without an error; expected: {right.type}."
@@ -135,7 +135,7 @@ def _gradient(name, observed, expected, between_mistakes):
             return
         yield Kind.GRADIENT, name, f"No gradient reaches {source}: somewhere on the way the graph is cut (detach, .data, numpy, .item())."
     elif right.array is not None:
-        if between_mistakes and not np.isfinite(mine.array).all() and not np.isfinite(right.array).all():
+        if between_mistakes and mine.array is not None and not np.isfinite(mine.array).all() and not np.isfinite(right.array).all():
             return
         if (mine.dtype, mine.device) == (right.dtype, right.device) and np.array_equal(mine.array, right.array):
             return  # and not a search for the steepest
@@ -150,20 +150,17 @@ def _distribution(name, mine, right):
     usable = mine is not None and mine.array is not None and mine.array.shape == right.array.shape
     if usable and np.array_equal(mine.array, right.array):
         return
+    if usable:  # as float64, because a sum of huge integers would wrap around
+        mine, right = mine.array.astype(np.float64), right.array.astype(np.float64)
+        with np.errstate(over="ignore"):
+            n, m = mine.sum(), right.sum()
     # far fewer draws than the reference's would prove nothing
-    if (
-        not usable
-        or not np.isfinite(mine.array).all()
-        or (mine.array < 0).any()
-        or mine.array.sum() * 2 <= right.array.sum()
-        or not right.array.any()
-    ):
+    if not usable or not np.isfinite(n) or (mine < 0).any() or n * 2 <= m or m == 0:
         yield Kind.TYPE, name, f"There is no usable {name}."
         return
-    n, m = mine.array.sum(), right.array.sum()
-    p, q, pooled = mine.array / n, right.array / m, (mine.array + right.array) / (n + m)
+    p, q, pooled = mine / n, right / m, (mine + right) / (n + m)
     error = np.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
-    wrong = np.abs(p - q) > DEVIATIONS * error + 1 / n + 1 / m
+    wrong = ~(np.abs(p - q) <= DEVIATIONS * error + 1 / n + 1 / m)
     if wrong.any():
         place = tuple(_place(np.where(wrong, np.abs(p - q), -1)))
         mine_here, right_here = f"{p[place]:.2%} of {int(n)} draws", f"{q[place]:.2%} of the reference's"
@@ -177,7 +174,7 @@ def _value(name, mine, right, scale=0.0):
         hint = " Is there a `return` at its end?" if mine.kind == "NoneType" else ""
         yield Kind.TYPE, name, f"The {name} is {_a(mine.kind)}; expected {_a(right.kind)}.{hint}"
     elif right.array is None or mine.array is None:
-        if (mine.dtype, mine.text) != (right.dtype, right.text):
+        if (mine.dtype, mine.text) != (right.dtype, right.text) or mine.array is not right.array:  # no numbers are no right numbers
             yield Kind.VALUES, name, f"The {name} is {mine.text or mine.dtype}; expected {right.text or right.dtype}."
     elif mine.array.shape != right.array.shape:
         yield Kind.SHAPE, name, f"The {name} has the shape {mine.array.shape}; expected {right.array.shape}."

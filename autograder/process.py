@@ -1,7 +1,8 @@
 """An answer in a process of its own, in which the reference and the mistakes can't be imported."""
 
 import os
-import select
+import signal
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -13,17 +14,32 @@ from autograder.sandbox.observe import Failure, Observation
 SECONDS_TO_START = 60
 SECONDS_TO_LOAD = 20
 SECONDS_TO_PROBE = 10
+SECONDS_TO_OBSERVE = 60  # all probes of a definition together
+SECONDS_TO_END = 2
 
-# -I -S: no environment, no working folder and no .pth files, so of this project only `sandbox` can be found
+SANDBOX = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sandbox")
+PACKAGES = sorted({sysconfig.get_paths()[kind] for kind in ("purelib", "platlib")})
+INTERPRETER = os.path.realpath(sys.executable)
+ENVIRONMENT = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+    "CUDA_VISIBLE_DEVICES": "", "HOME": "/tmp", "TMPDIR": "/tmp",
+}  # fmt: skip
 _BOOT = """
 import importlib.util, sys
 sys.path += {packages!r}
 spec = importlib.util.spec_from_file_location("sandbox", {init!r})
 sys.modules["sandbox"] = package = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(package)
-import sandbox.worker
-sandbox.worker.serve()
+import {module}
+{module}.serve{arguments!r}
 """
+
+
+def command(module, *arguments, sandbox=SANDBOX):
+    """The command that calls `serve` of a module of the sandbox. sandbox: where that folder lies for the command"""
+    boot = _BOOT.format(packages=PACKAGES, init=os.path.join(sandbox, "__init__.py"), module=module, arguments=arguments)
+    # -I -S: no environment, no working folder and no .pth files, so of this project only `sandbox` can be found
+    return [INTERPRETER, "-I", "-S", "-c", boot]
 
 
 class Ended(Exception):
@@ -35,38 +51,37 @@ class Ended(Exception):
 
 
 class InfrastructureError(Exception):
-    """The process could not be started: the machine's fault, not the answer's."""
+    """The process could not be started, or was lost: the machine's fault, not the answer's."""
 
 
 class Process:
-    """One worker process; a context manager. Every method raises Ended when the process does not answer."""
+    """A process that serves as `sandbox.worker` does at the other end of a socket; a context manager.
 
-    def __init__(self):
-        folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sandbox")
-        paths = sysconfig.get_paths()
-        packages = sorted({paths["purelib"], paths["platlib"]})
-        boot = _BOOT.format(packages=packages, init=os.path.join(folder, "__init__.py"))
-        environment = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-        environment["HOME"] = environment["TMPDIR"] = "/tmp"
-        self._child = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", boot],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True,
-        )  # fmt: skip
+    Every method raises Ended when the process does not answer, and InfrastructureError when it was lost.
+    """
+
+    memory = 0  # bytes at its peak, where that is known: of a child of a warm parent, once it has ended
+
+    def __init__(self, frames):
+        self._frames, self._until = frames, 0.0
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self._child.kill()
-        self._child.communicate()
+        self.end()
+
+    def wait(self, seconds):
+        """The exit status (minus the signal that ended it), or None if it still runs after so many seconds."""
+        raise NotImplementedError
+
+    def end(self):
+        """Kill it."""
+        raise NotImplementedError
 
     def open(self, text):
         """Give it the notebook."""
-        try:
-            self._ask({"notebook": text}, SECONDS_TO_START)
-        except Ended as error:
-            _, log = self._child.communicate()
-            raise InfrastructureError(f"the worker process did not start: {error} {log.decode(errors='replace')[-2000:]}") from error
+        self._ask({"notebook": text}, SECONDS_TO_LOAD)
 
     def define(self, name, given):
         """Run the definitions on which `name` depends; returns whether it is there, and the last Failure or None.
@@ -74,6 +89,7 @@ class Process:
         given: sources of functions that take the place of the notebook's own
         """
         reply = self._ask({"define": name, "given": given}, SECONDS_TO_LOAD)
+        self._until = time.monotonic() + SECONDS_TO_OBSERVE
         try:
             if not isinstance(reply, dict) or type(reply.get("defined")) is not bool:
                 raise wire.ProtocolError("it does not say whether the name is defined")
@@ -83,6 +99,9 @@ class Process:
 
     def observe(self, probe, inputs, options):
         """The Observation of one probe of the name that was defined last."""
+        if time.monotonic() > self._until:
+            self.end()
+            raise Ended(Failure("Timeout", f"Its cases together take longer than {SECONDS_TO_OBSERVE} seconds."))
         reply = self._ask({"probe": probe, "inputs": inputs, "options": options}, SECONDS_TO_PROBE)
         try:
             return Observation.from_fields(reply)
@@ -90,42 +109,95 @@ class Process:
             raise self._broken(error) from error
 
     def _ask(self, request, seconds):
-        stream = _Reader(self._child.stdout, time.monotonic() + seconds)
+        stream = _Stream(self._frames, time.monotonic() + seconds)
         try:
-            self._child.stdin.write(wire.pack(request))
-            self._child.stdin.flush()
+            stream.write(wire.pack(request))
             reply = wire.read(stream)
         except TimeoutError as error:
-            self._child.kill()
+            self.end()
             raise Ended(Failure("Timeout", f"It did not finish within {seconds} seconds. Is there a loop that never ends?")) from error
         except OSError:
             reply = None
         except wire.ProtocolError as error:
             raise self._broken(error) from error
         if reply is None:
-            raise Ended(Failure("Crash", f"The process that ran it ended without an answer (exit status {self._child.wait()})."))
+            status = self.wait(SECONDS_TO_END)
+            self.end()
+            raise Ended(_ending(status))
         return reply
 
     def _broken(self, error):
-        self._child.kill()
+        self.end()
         return Ended(Failure("ProtocolError", f"The process that ran it sent something that is no observation: {error}."))
 
 
-class _Reader:
-    """`read(n)` of a pipe, up to a deadline."""
+class OwnProcess(Process):
+    """Started for itself, and not isolated: for checking a notebook of one's own."""
 
-    def __init__(self, pipe, deadline):
-        self._descriptor, self._deadline = pipe.fileno(), deadline
+    def __init__(self):
+        frames, theirs = socket.socketpair()
+        with theirs:
+            self._child = subprocess.Popen(
+                command("sandbox.worker"), stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=ENVIRONMENT, start_new_session=True
+            )
+        super().__init__(frames)
+
+    def open(self, text):
+        """Give it the notebook. Raises InfrastructureError where there is no answer: none of the notebook has run yet."""
+        try:
+            self._ask({"notebook": text}, SECONDS_TO_START)
+        except Ended as error:
+            raise InfrastructureError(f"The process of its own did not start: {error} {self._log[-2000:]}") from error
+
+    def wait(self, seconds):
+        """See Process."""
+        try:
+            return self._child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def end(self):
+        """See Process."""
+        if self._frames.fileno() < 0:
+            return
+        self._child.kill()
+        self._log = self._child.communicate()[1].decode(errors="replace")
+        self._frames.close()
+
+
+def _ending(status):
+    if status is None:
+        return Failure("Crash", "The process that ran it hung up without an answer.")
+    if status == -signal.SIGXCPU:
+        return Failure("Timeout", "It used more processor time than a whole notebook may.")
+    if status == -signal.SIGKILL:
+        return Failure("OutOfMemory", "The system ended the process that ran it, most likely because it took too much memory.")
+    return Failure("Crash", f"The process that ran it ended without an answer (exit status {status}).")
+
+
+class _Stream:
+    """`read(n)` and `write(data)` of a socket, up to a deadline. Both raise TimeoutError."""
+
+    def __init__(self, connection, deadline):
+        self._connection, self._deadline = connection, deadline
 
     def read(self, size):
         chunks = []
         while size:
-            ready, _, _ = select.select([self._descriptor], [], [], max(0, self._deadline - time.monotonic()))
-            if not ready:
-                raise TimeoutError
-            chunk = os.read(self._descriptor, min(size, 2**20))
+            self._set_time_left()
+            chunk = self._connection.recv(min(size, 2**20))
             if not chunk:
                 break
             chunks.append(chunk)
             size -= len(chunk)
         return b"".join(chunks)
+
+    def write(self, data):
+        self._set_time_left()
+        self._connection.sendall(data)
+
+    def _set_time_left(self):
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)

@@ -61,6 +61,14 @@ def card(verdict):
     )
 
 
+def record_card(record):
+    """How a notebook was graded, as HTML: its "seed" and "isolation", or why it was "refused"; and its "repairs", a list of sentences."""
+    how = f"Graded with seed {record.get('seed')}; the answers ran in {record.get('isolation')}."
+    lines = [f"Not graded. {record['refused']}" if "refused" in record else how, *record.get("repairs", ())]
+    items = "".join(f"<li>{html.escape(' '.join(printable(line).split()))}</li>" for line in lines)
+    return f'<div class="record" style="border-left:4px solid #888888;padding:4px 12px;margin:4px 0;max-width:860px"><ul>{items}</ul></div>'
+
+
 def hint_card(name, number, total, hint):
     """One hint as HTML."""
     left = f"{total - number} more: run it again." if number < total else "That was the last one."
@@ -110,9 +118,9 @@ def _part(part, earned, points):
 
 
 def _paragraph(label, content, colour="inherit"):
-    shown = "<br>".join(_inline(line) for line in printable(content).splitlines())
+    shown = "".join(f"<div>{_inline(line)}</div>" for line in printable(content).splitlines())  # nbconvert would not let a <br> pass
     name = f'<b style="color:{colour}">{label}</b> &nbsp;' if label else ""
-    return f'<div style="margin-top:4px">{name}{shown}</div>'
+    return f'<div style="margin-top:4px">{shown.replace("<div>", "<div>" + name, 1)}</div>'
 
 
 def _inline(content):

@@ -10,7 +10,7 @@ import torch
 from conftest import answered, notebook_text
 from torch import nn
 
-from autograder import exercises, grading
+from autograder import exercises, grading, mutants
 from autograder.answers import KernelAnswer
 from autograder.check import check
 
@@ -182,8 +182,20 @@ def test_a_part_that_does_not_exist_is_the_answers_own_error(carried):
 
 
 def test_a_carried_part_is_the_reference_under_the_name_that_it_has_here():
-    loaded = 'from utils import parts\nmine, scores = parts.load("attention", "softmax", "attention_scores")'
-    assert in_process("softmax", loaded, "def softmax(x, dim=-1):\n    return mine(x, dim)").status == "passed"
+    loaded = 'from utils import parts\nscores, attend = parts.load("attention", "attention_scores", "scaled_dot_product_attention")'
+    source = mutants.source(exercises.module("multi_head").exercise("GroupedQueryAttention").reference)
+    answer = source.replace("scaled_dot_product_attention", "attend").replace("def attend(", "def unused(")
+    text = notebook_text('from autograder import open_module\nopen_module("multi_head")', CELLS, loaded, answer)
+    _, (verdict,) = grading.check_text(text, "GroupedQueryAttention")
+    assert verdict.status == "passed", verdict.message
+
+
+@pytest.mark.parametrize("module", ["attention", "multi_head"])
+def test_a_notebook_is_given_no_answers_of_its_own_module_or_of_a_later_one(module):
+    name = {"attention": "softmax", "multi_head": "split_heads"}[module]
+    loaded = f'from utils import parts\nmine = parts.load("{module}", "{name}")'
+    verdict = in_process("softmax", loaded, "def softmax(x, dim=-1):\n    return mine(x, dim)")
+    assert (verdict.status, verdict.score) == ("failed", 0) and "name 'mine' is not defined" in verdict.what
 
 
 @pytest.mark.parametrize("name", ["masked_softmax", "scaled_dot_product_attention"])

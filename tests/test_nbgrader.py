@@ -1,4 +1,4 @@
-"""Stock nbgrader on a class of ten: generate, autograde, feedback, export, with the scores that the grader itself gives."""
+"""nbgrader on a class of ten, graded in its own kernel and by the course's executor: the scores that the grader itself gives."""
 
 import csv
 import json
@@ -15,7 +15,7 @@ from nbgrader.api import Gradebook
 from autograder import build, cells, exercises, grading
 
 MODULE = exercises.module("attention")
-pytestmark = pytest.mark.xdist_group("nbgrader")  # one course for all tests
+pytestmark = pytest.mark.xdist_group("nbgrader")  # a course for all tests
 RAISES = "raise RuntimeError('lost')"
 EINSUM = "def attention_scores(a, b):\n    return torch.einsum('...tk,...sk->...ts', a, b) * a.shape[-1] ** -0.5"
 
@@ -65,28 +65,43 @@ def submission(answered):
     return json.dumps({**notebook, "cells": kept})
 
 
-@pytest.fixture(scope="module")
-def course(tmp_path_factory):
-    """A course folder after generate_assignment, with ten submissions in it, graded."""
+@pytest.fixture(scope="module", params=["nbgrader's kernel", "the course's executor"])
+def course(request, tmp_path_factory):
+    """A course folder with ten submissions in it, graded."""
     folder = tmp_path_factory.mktemp("course")
-    shutil.copy(ROOT / "nbgrader_config.py", folder)
-    (folder / "solutions" / MODULE.folder).mkdir(parents=True)
-    shutil.copy(build.worked_path(MODULE), folder / "solutions" / MODULE.folder)
-    nbgrader(folder, "generate_assignment", MODULE.folder, "--create")
+    new_course(folder)
+    if request.param == "nbgrader's kernel":
+        config = folder / "nbgrader_config.py"
+        lines = config.read_text().splitlines(keepends=True)
+        config.write_text("".join(line for line in lines if not line.startswith("converter.install")))
     for student, answered in CLASS.items():
-        path = folder / "submitted" / student / MODULE.folder / f"{MODULE.slug}.ipynb"
-        path.parent.mkdir(parents=True)
-        path.write_text(submission(answered), encoding="utf-8")
+        hand_in(folder, student, submission(answered).encode())
     nbgrader(folder, "autograde", MODULE.folder, "--create")
     return folder
 
 
-def nbgrader(folder, *command):
-    """Run a command of nbgrader in a course folder."""
+def new_course(folder):
+    """Make a folder a course, after generate_assignment."""
+    shutil.copy(ROOT / "nbgrader_config.py", folder)
+    (folder / "solutions" / MODULE.folder).mkdir(parents=True)
+    shutil.copy(build.worked_path(MODULE), folder / "solutions" / MODULE.folder)
+    nbgrader(folder, "generate_assignment", MODULE.folder, "--create")
+
+
+def hand_in(folder, student, data, name=f"{MODULE.slug}.ipynb"):
+    """Put a file into a student's submission."""
+    path = folder / "submitted" / student / MODULE.folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def nbgrader(folder, *command, status=0):
+    """Run a command of nbgrader in a course folder; returns its log."""
     environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
     command = [sys.executable, "-m", "nbgrader", *command]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == status, done.stderr
+    return done.stderr
 
 
 @pytest.mark.slow

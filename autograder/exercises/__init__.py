@@ -19,6 +19,14 @@ def modules():
     return [module(name) for name in NAMES]
 
 
+def in_folder(folder):
+    """The Module whose notebooks are in the folder of that name. Raises ValueError, with a sentence, where there is none."""
+    found = {each.folder: each for each in modules()}
+    if folder not in found:
+        raise ValueError(f"The course has no assignment {folder!r}. Its assignments are: {', '.join(found)}.")
+    return found[folder]
+
+
 def part(name, its_name):
     """A function or class that a module of that name gives to later ones: an answer of its exercises, or what they rest on.
 

@@ -11,9 +11,12 @@ import builtins
 import dataclasses
 import json
 import linecache
+import re
 import symtable
 
 from IPython.core.inputtransformer2 import TransformerManager
+
+MAX_CODE = 300_000  # characters of code in a notebook; reading much more of it would take minutes
 
 
 class UnreadableNotebook(Exception):
@@ -43,16 +46,16 @@ class Notebook:
 
     def slice(self, name):
         """The statements on which `name` depends, in notebook order."""
-        wanted, done, chosen = [name, "*"], set(), set()  # what a star import binds can't be known: all of them come along
+        binding = {}
+        for index, statement in enumerate(self.statements):
+            for bound in statement.binds:
+                binding.setdefault(bound, []).append(index)
+        wanted, chosen = [name, "*"], set()  # what a star import binds can't be known: all of them come along
         while wanted:
-            current = wanted.pop()
-            if current in done:
-                continue
-            done.add(current)
-            for index, statement in enumerate(self.statements):
-                if current in statement.binds and index not in chosen:
+            for index in binding.pop(wanted.pop(), ()):
+                if index not in chosen:
                     chosen.add(index)
-                    wanted += statement.uses
+                    wanted += self.statements[index].uses
         return [self.statements[index] for index in sorted(chosen)]
 
     def source(self, name):
@@ -107,23 +110,28 @@ def read(text):
 
 def parse(text):
     """The Notebook that a file's text holds. Raises UnreadableNotebook."""
-    statements, broken, sources, carried = [], {}, dict(read(text)), {}
+    statements, broken, sources, carried, left = [], {}, dict(read(text)), {}, MAX_CODE
     for cell, source in sources.items():
+        if len(source) > left:
+            broken[cell] = SyntaxError(f"with it, the notebook has more than {MAX_CODE} characters of code", (cell, 1, 1, ""))
+            continue
+        left -= len(source)
         linecache.cache[cell] = (len(source), None, source.splitlines(keepends=True), cell)
         try:
-            python = _without_magics(source)
+            python = re.sub(r"\r\n?", "\n", _without_magics(source))
             tree = ast.parse(python, cell)
         except _UNREADABLE as error:
             broken[cell] = _syntax_error(error, cell)
             continue
-        lines = python.splitlines(keepends=True)
+        lines = [line + "\n" for line in python.split("\n")]  # where Python ends a line; str.splitlines ends one at a form feed too
         linecache.cache[cell] = (len(python), None, lines, cell)
+        encoded = [line.encode() for line in lines]
         for node in tree.body:
             if loaded := _carried(node):
                 carried |= loaded
             elif not _is_magic(node):
                 try:
-                    statements.append(_statement(node, cell, python))
+                    statements.append(_statement(node, cell, encoded))
                 except _UNREADABLE as error:  # well-formed, but not at the top level: `nonlocal x`
                     broken[cell] = _syntax_error(error, cell)
     modules = {name for statement in statements if isinstance(statement.node, (ast.Import, ast.ImportFrom)) for name in statement.binds}
@@ -171,9 +179,14 @@ def _is_magic(node):
     return any(isinstance(child, ast.Name) and child.id == "get_ipython" for child in ast.walk(node))
 
 
-def _statement(node, cell, python):
-    start = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
-    source = "\n".join(python.splitlines()[start - 1 : node.end_lineno])
+def _statement(node, cell, lines):
+    """lines: of its cell, in UTF-8, in which the compiler counts columns"""
+    decorators = [decorator.lineno for decorator in getattr(node, "decorator_list", [])]
+    own = lines[min([node.lineno, *decorators]) - 1 : node.end_lineno]
+    own[-1] = own[-1][: node.end_col_offset]
+    if not decorators:
+        own[0] = own[0][node.col_offset :]
+    source = b"".join(own).decode()
     uses, binds = globals_of(node, source)
     changed, calls = _changed(node)
     if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":

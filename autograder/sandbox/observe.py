@@ -28,6 +28,25 @@ class Value:
     array: np.ndarray | None = None  # the numbers; half precision is widened to float32
     text: str = ""  # what is not numbers, as text
 
+    @classmethod
+    def from_fields(cls, tree):
+        """A value from the tree that `wire.fields` made of it. Raises ProtocolError, or TypeError."""
+        value = cls(**tree)
+        for name in ("kind", "dtype", "device", "text"):
+            setattr(value, name, _bounded(getattr(value, name)))
+        if value.array is not None and type(value.array) is not np.ndarray:
+            raise wire.ProtocolError("an observation holds text and arrays, this one something else")
+        stored = {"float16": "float32", "bfloat16": "float32"}.get(value.dtype, value.dtype)
+        if not value.kind or (value.array is not None and str(value.array.dtype) != stored):
+            raise wire.ProtocolError("a value is not of the type that it is said to be")
+        return value
+
+
+def _bounded(text):
+    if type(text) is not str:
+        raise wire.ProtocolError(f"there is a {type(text).__name__} where text belongs")
+    return text[:MAX_TEXT]
+
 
 @dataclasses.dataclass
 class Failure:
@@ -46,10 +65,11 @@ class Failure:
             return None
         try:
             failure = cls(**tree)
-            texts = (failure.type, failure.message, failure.source, failure.cell)
+            for name in ("type", "message", "source", "cell"):
+                setattr(failure, name, _bounded(getattr(failure, name)))
         except _NOT_FIELDS as error:
             raise wire.ProtocolError(f"not a failure: {error}") from error
-        if type(failure.line) is not int or not all(type(text) is str for text in texts):
+        if type(failure.line) is not int:
             raise wire.ProtocolError("a failure holds text and a line number, this one something else")
         return failure
 
@@ -68,14 +88,8 @@ class Observation:
         try:
             if type(tree) is not dict:
                 raise TypeError(f"it is a {type(tree).__name__}")
-            values = {str(name): Value(**value) for name, value in tree["values"].items()}
-            observation = cls(values, Failure.from_fields(tree["failure"]), tree["printed"])
-            texts = [observation.printed]
-            texts += [text for value in values.values() for text in (value.kind, value.dtype, value.device, value.text)]
-            arrays = [value.array for value in values.values()]
-            if not all(type(text) is str for text in texts) or not all(a is None or type(a) is np.ndarray for a in arrays):
-                raise wire.ProtocolError("an observation holds text and arrays, this one something else")
-            return observation
+            values = {name: Value.from_fields(value) for name, value in tree["values"].items()}
+            return cls(values, Failure.from_fields(tree["failure"]), _bounded(tree["printed"]))
         except _NOT_FIELDS as error:
             raise wire.ProtocolError(f"not an observation: {error}") from error
 
@@ -104,7 +118,8 @@ def failure(error):
         message = str(error)
     except Exception:
         message = "(its message could not be printed)"
-    return Failure(type(error).__name__, message[:MAX_TEXT], **where)
+    out_of_memory = isinstance(error, MemoryError) or "can't allocate memory" in message  # numpy's, torch's
+    return Failure("OutOfMemory" if out_of_memory else type(error).__name__, message[:MAX_TEXT], **where)
 
 
 _HERE = os.path.dirname(os.path.abspath(__file__))

@@ -103,6 +103,8 @@ def _array(entry, data):
         raise ProtocolError(f"not an order of axes: {str(order)[:80]}")
     if entry["kind"] == "text":
         return data.decode("utf-8", "surrogatepass")
+    if dtype == torch.bool and data.translate(None, b"\0\1"):
+        raise ProtocolError("a bool that is neither 0 nor 1")
     flat = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
     tensor = flat.reshape(shape).permute([order.index(axis) for axis in range(len(order))])
     return tensor.numpy() if entry["kind"] == "ndarray" else tensor

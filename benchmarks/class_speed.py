@@ -1,0 +1,150 @@
+"""How fast a class is graded: stock nbgrader, nbgrader with this executor, and the engine, side by side on one class.
+
+Run: python benchmarks/class_speed.py [--class 100] [--stock 100] [--demos 3]
+All three write a gradebook, and the scores in it must be equal. Stock nbgrader is slow: it grades the first so many notebooks alone.
+"""
+
+import argparse
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from classes import write_class
+from nbgrader.api import Gradebook
+from tqdm import tqdm
+
+from autograder import build, exercises
+from autograder.sandbox import loader, observe
+
+MODULE = exercises.module("attention")
+ROOT = build.ROOT
+
+
+def main():
+    """Grade one class without demos three ways, then the first few with them; then the floor and where the time goes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--class", dest="size", type=int, default=100, metavar="N")
+    parser.add_argument("--stock", type=int, default=100, metavar="N")
+    parser.add_argument("--demos", type=int, default=3, metavar="N")
+    options = parser.parse_args()
+    for name, size, stock, demos in (
+        ("demos left out", options.size, options.stock, False),
+        ("demos as they are", options.size, options.demos, True),
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            compare(name, Path(folder), size, stock, demos)
+    floor()
+
+
+def compare(name, folder, size, stock, demos):
+    """One class, three ways: a line each."""
+    rates, scores = {}, {}
+    for way, count, action in (
+        ("stock nbgrader", stock, stock_nbgrader),
+        ("nbgrader, this executor", size, nbgrader),
+        ("the engine", size, engine),
+    ):
+        course = folder / way
+        new_course(course)
+        write_class(course / "submitted", MODULE, count, demos)
+        start = time.perf_counter()
+        action(course)
+        rates[way] = 60 * count / (time.perf_counter() - start)
+        scores[way] = read_scores(course)
+        print(
+            f"{name}: {way:24} {count:4} notebooks, {rates[way]:7.1f} a minute, {rates[way] / rates['stock nbgrader']:6.1f} times stock",
+            flush=True,
+        )
+        assert len(scores[way]) == count
+    for way in scores:
+        for who in scores["stock nbgrader"]:
+            assert scores[way][who] == scores["stock nbgrader"][who], (way, who, scores[way][who], scores["stock nbgrader"][who])
+    print(f"{name}: equal scores for {len(scores['stock nbgrader'])} notebooks, exercise by exercise")
+
+
+def new_course(folder):
+    """A course folder whose gradebook knows the assignment."""
+    (folder / "solutions" / MODULE.folder).mkdir(parents=True)
+    shutil.copy(ROOT / "nbgrader_config.py", folder)
+    shutil.copy(build.worked_path(MODULE), folder / "solutions" / MODULE.folder)
+    run(folder, "-m", "nbgrader", "generate_assignment", MODULE.folder, "--create")
+
+
+def stock_nbgrader(course):
+    """`nbgrader autograde` with its own executor: a kernel a notebook."""
+    config = course / "nbgrader_config.py"
+    config.write_text("".join(line for line in config.read_text().splitlines(keepends=True) if not line.startswith("converter.install")))
+    run(course, "-m", "nbgrader", "autograde", MODULE.folder)
+
+
+def nbgrader(course):
+    """`nbgrader autograde` as the course sets it up."""
+    run(course, "-m", "nbgrader", "autograde", MODULE.folder)
+
+
+def engine(course):
+    """`python -m autograder grade`, into the same gradebook."""
+    run(course, "-m", "autograder", "grade", "submitted", "--module", MODULE.name, "--gradebook", ".")
+
+
+def run(folder, *command):
+    """Run Python in a folder. Raises CalledProcessError."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    subprocess.run([sys.executable, *command], cwd=folder, env={**os.environ, "PATH": path}, check=True, capture_output=True)
+
+
+def read_scores(course):
+    """{who: {check cell: score}} of a gradebook."""
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}") as gradebook:
+        submissions = gradebook.assignment_submissions(MODULE.folder)
+        return {each.student.id: {grade.name: grade.auto_score for grade in each.notebooks[0].grades} for each in submissions}
+
+
+def floor(size=30):
+    """The time of the learners' own definitions and probes alone, in one process; and that of the engine, in one process too."""
+    with tempfile.TemporaryDirectory() as folder:
+        submitted = Path(folder) / "submitted"
+        write_class(submitted, MODULE, size)
+        drawn = [(exercise, exercise.draw(1)) for exercise in MODULE.exercises]
+        notebooks = [loader.parse(path.read_text()) for path in sorted(submitted.rglob("*.ipynb"))]
+        start = time.perf_counter()
+        for notebook in tqdm(notebooks, desc="floor", leave=False):
+            for exercise, cases in drawn:
+                target = notebook.load(exercise.name)[0].get(exercise.name)
+                for case in cases:
+                    observe.observe(exercise.probe, target, case.inputs, {**exercise.options, **case.options})
+        alone = (time.perf_counter() - start) / size
+        command = [
+            "-m",
+            "autograder",
+            "grade",
+            str(submitted),
+            "--module",
+            MODULE.name,
+            "--jobs",
+            "1",
+            "--seed",
+            "1",
+            "--out",
+            f"{folder}/out",
+        ]
+        start = time.perf_counter()
+        run(ROOT, *command)
+        first = time.perf_counter() - start
+        shutil.rmtree(submitted)  # once more with a single notebook: the time to start is not the notebooks'
+        write_class(submitted, MODULE, 1, seed=1)
+        start = time.perf_counter()
+        run(ROOT, *command)
+        each = (first - (time.perf_counter() - start)) / (size - 1)
+    print(f"floor: {1000 * alone:.0f} ms a notebook for its own definitions and probes alone")
+    print(f"the engine on one core: {1000 * each:.0f} ms, {each / alone:.1f} times the floor")
+
+
+if __name__ == "__main__":
+    main()
+    print(f"peak memory of a process: {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024:.0f} MiB")
