@@ -195,6 +195,8 @@ class _Repair:
         self.names = [exercise.name for exercise in module.exercises]
         self.master, self.metadata = master.cells, master.metadata
         self.marked = {cell.metadata.nbgrader.grade_id: cell for cell in self.master if "nbgrader" in cell.metadata}
+        # examples of the lesson: one may have an exercise's name
+        self.demos = {cell.source for cell in self.master if "nbgrader" not in cell.metadata}
         self.done = {}  # {what was done: [the exercises to which]}
         for cell in cells:
             claimed = [id for id in (cell.marks.get("grade_id"), cell.id) if isinstance(id, str)]
@@ -266,7 +268,8 @@ class _Repair:
 
     def revive(self):
         """Turn cells that hold an answer back into code, where no code answers that exercise."""
-        answered = {name for cell in self.cells if cell.kind == "code" for name, stub in _answers(cell.source) if not stub}
+        code = [cell for cell in self.cells if cell.kind == "code" and cell.source not in self.demos]
+        answered = {name for cell in code for name, stub in _answers(cell.source) if not stub}
         in_code = {cell.grade_id for cell in self.cells if cell.kind == "code"}
         for cell in self.cells:
             if cell.kind != "code":
@@ -296,7 +299,7 @@ class _Repair:
         """Settle which cell answers which exercise: the last that defines it, stubs aside; and take out stubs that would hide it."""
         for name in self.names:
             marked = [cell for cell in self.cells if cell.grade_id == name and cell.kind == "code"]
-            defining = [cell for cell in self.cells if cell.kind == "code" and name in _defined(cell.source)]
+            defining = [cell for cell in self.cells if self.answers(cell, name)]
             real = [cell for cell in defining if not _is_stub(_defined(cell.source)[name])]
             broken = [cell for cell in marked if _read(cell.source) is None]
             owner = next((found[-1] for found in (real, broken, marked, defining) if found), None)
@@ -320,10 +323,14 @@ class _Repair:
             if found and given.metadata.nbgrader.solution and id not in self.names:
                 found[-1].given, found[-1].kind = given, given.cell_type
 
+    def answers(self, cell, name):
+        """Whether a cell defines the name of an exercise, and is not an example of the lesson that does."""
+        return cell.kind == "code" and cell.source not in self.demos and name in _defined(cell.source)
+
     def owner(self, name):
         """The cell that answers an exercise, or None."""
         given = [cell for cell in self.cells if cell.given is self.marked[name]]
-        shared = [cell for cell in self.cells if cell.kind == "code" and name in _defined(cell.source)]
+        shared = [cell for cell in self.cells if self.answers(cell, name)]
         return next(iter([*given, *reversed(shared)]), None)
 
     def real(self, name):
@@ -397,8 +404,7 @@ class _Repair:
                 break
             if cell.cell_type == "code" and re.search(r"^(import|from) ", cell.source, re.MULTILINE):
                 setup.append(cell)
-        demos = {cell.source for cell in self.master if "nbgrader" not in cell.metadata}
-        used = set().union(*(_uses(cell.source) for cell in self.cells if cell.kind == "code" and cell.source not in demos))
+        used = set().union(*(_uses(cell.source) for cell in self.cells if cell.kind == "code" and cell.source not in self.demos))
         bound = set()
         for cell in self.cells:
             if cell.kind == "code":

@@ -600,6 +600,18 @@ def test_a_notebook_of_this_module_is_not_taken_for_an_earlier_one():
     assert repair.repair(encoded(honest(start)), start, master).repairs == ()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("module", exercises.modules(), ids=lambda module: module.name)
+def test_what_was_given_out_is_not_repaired_and_earns_nothing_and_with_every_answer_everything(module):
+    """Also where an example of the lesson has an exercise's name, as in the module start."""
+    master = submission.given_out(build.learners_path(module), module)
+    for data, share in ((build.learners_path(module).read_bytes(), 0), (encoded(honest(module)), 1)):
+        repaired = repair.repair(data, module, master)
+        assert repaired.repairs == () and repaired.answered == bool(share)
+        _, verdicts = grading.check_text(nbformat.writes(repaired.notebook), seed=77, module=module)
+        assert {verdict.name: verdict.score for verdict in verdicts} == {each.name: each.points * share for each in module.exercises}
+
+
 # ---- running: what a cell does, or the code of an answer
 
 
@@ -672,7 +684,7 @@ def test_what_ends_an_answer_costs_that_exercise_alone():
         "causal_mask": ("exit()", "causal_mask"),
         "padding_mask": ("import os; os._exit(0)", "ended without an answer"),
         "combine_masks": ("torch.ones(10**14)", "RuntimeError"),
-        "SelfAttention": ("import os; os.kill(os.getpid(), 9)", "ended without an answer"),
+        "SelfAttention": ("import os; os.kill(os.getpid(), 9)", "ended the process that ran it"),
     }
     found = verdicts(**{name: line for name, (line, _) in words.items()})
     assert {name for name, verdict in found.items() if verdict.status == "failed"} == set(words)
