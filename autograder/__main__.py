@@ -35,21 +35,31 @@ def main(arguments=None):
 def _check_parser(parser):
     parser.add_argument("notebook", metavar="NOTEBOOK")
     parser.add_argument("--exercise", default="", metavar="NAME", help="only this exercise")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--format", choices=("text", "json", "gradescope"), default="text", help="gradescope: as its results.json")
+    parser.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
     parser.add_argument("--seed", type=int, default=PUBLIC_SEED, help="of the numbers in the cases")
     parser.set_defaults(run=_check)
 
 
 def _check(options):
-    text = grading.read(options.notebook)
-    module, verdicts = grading.check_text(text, options.exercise, options.seed, _bar)
+    try:
+        text = grading.read(options.notebook)
+        module, verdicts = grading.check_text(text, options.exercise, options.seed, _bar)
+    except grading.CanNotCheck as error:
+        if options.format == "gradescope":
+            print(json.dumps(report.gradescope_refused(str(error)), indent=2))  # it would else tell the learner nothing
+        raise
+    statuses = {verdict.status for verdict in verdicts}
     result = report.module_json(module, verdicts)
-    if options.json:
+    if options.format == "json":
         print(json.dumps(result, indent=2))
-    else:
+    elif options.format == "text":
         print("\n".join(report.text(verdict) for verdict in verdicts))
         print(f"{module.folder}: {result['score']} of {result['points']} points")
-    statuses = {verdict.status for verdict in verdicts}
+    elif COULD_NOT_CHECK in statuses:  # no results, no score: Gradescope then says that the grader failed
+        print("\n".join(report.text(verdict) for verdict in verdicts if verdict.status == COULD_NOT_CHECK), file=sys.stderr)
+    else:
+        print(json.dumps(report.gradescope(module, verdicts), indent=2))
     return 2 if COULD_NOT_CHECK in statuses else 0 if statuses == {PASSED} else 1
 
 

@@ -1,9 +1,11 @@
 """Writing results into nbgrader's gradebook and its folder `autograded`, as `nbgrader autograde` would have: one process, one writer."""
 
 import os
+import warnings
 from pathlib import Path
 
 from nbgrader.api import Gradebook, MissingEntry
+from sqlalchemy.exc import SAWarning
 
 from autograder.grading import CanNotCheck
 
@@ -43,6 +45,16 @@ class Book:
         page: the graded notebook
         timestamp: when it was handed in, as nbgrader noted it; "" where it didn't
         """
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SAWarning)  # nbgrader's own way of adding a submission
+            self._write_scores(record, timestamp)
+        path = self._path(record["who"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside = path.with_suffix(".new")
+        aside.write_text(page, encoding="utf-8")
+        os.replace(aside, path)
+
+    def _write_scores(self, record, timestamp):
         who = record["who"]
         self._gradebook.update_or_create_student(who)
         self._gradebook.update_or_create_submission(self._module.folder, who, **({"timestamp": timestamp} if timestamp else {}))
@@ -52,11 +64,6 @@ class Book:
             grade.auto_score = None if share is None else share * grade.max_score
             grade.needs_manual_grade = share is None or grade.manual_score is not None  # as nbgrader does: so that they look again
         self._gradebook.db.commit()
-        path = self._path(who)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(".new")
-        aside.write_text(page, encoding="utf-8")
-        os.replace(aside, path)
 
     def _path(self, who):
         return self._course / "autograded" / who / self._module.folder / f"{self._module.slug}.ipynb"

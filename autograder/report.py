@@ -1,4 +1,4 @@
-"""What a verdict looks like: as JSON, as a card in a notebook, as lines in a terminal."""
+"""What a verdict looks like: as JSON, as a card in a notebook, as lines in a terminal, as Gradescope wants it."""
 
 import html
 import re
@@ -29,6 +29,34 @@ def module_json(module, verdicts):
         "points": sum(verdict.points for verdict in verdicts),
         "exercises": [as_json(verdict) for verdict in verdicts],
     }
+
+
+def gradescope(module, verdicts):
+    """A notebook's results.json for Gradescope (gradescope-autograders.readthedocs.io/en/latest/specs): all of it text, none of it HTML."""
+    result = module_json(module, verdicts)
+    tests = [
+        {
+            "name": verdict.name,
+            "score": verdict.score,
+            "max_score": verdict.points,
+            "status": "passed" if verdict.status == PASSED else "failed",
+            "output": printable(verdict.message),
+            "output_format": "text",
+            "visibility": "visible",
+        }
+        for verdict in verdicts
+    ]
+    return _results(result["score"], f"{module.folder}: {result['score']} of {result['points']} points", tests)
+
+
+def gradescope_refused(sentence):
+    """The same for a notebook that can't be checked; the sentence says why."""
+    return _results(0, sentence, [])
+
+
+def _results(score, output, tests):
+    formats = {"output_format": "text", "test_output_format": "text", "test_name_format": "text"}
+    return {"score": score, "output": printable(output), **formats, "visibility": "visible", "stdout_visibility": "hidden", "tests": tests}
 
 
 def text(verdict):

@@ -683,7 +683,7 @@ def test_what_ends_an_answer_costs_that_exercise_alone():
         "attention_loops": ("return attention_loops(q, k, v, mask)", "RecursionError"),
         "causal_mask": ("exit()", "causal_mask"),
         "padding_mask": ("import os; os._exit(0)", "ended without an answer"),
-        "combine_masks": ("torch.ones(10**14)", "RuntimeError"),
+        "combine_masks": ("torch.ones(10**14)", "OutOfMemory"),
         "SelfAttention": ("import os; os.kill(os.getpid(), 9)", "ended the process that ran it"),
     }
     found = verdicts(**{name: line for name, (line, _) in words.items()})
