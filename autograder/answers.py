@@ -63,8 +63,9 @@ class NotebookAnswer:
             if not defined:
                 failure = failure or Failure("NameError", f"{self._name} is not defined once the notebook's definitions have run.")
                 return [Observation(failure=failure)] * len(cases)
-            for case in cases:
-                observed.append(worker.observe(exercise.probe, case.inputs, {**exercise.options, **case.options}))
+            probes = [(exercise.probe, case.inputs, {**exercise.options, **case.options}) for case in cases]
+            for observation in worker.observe_all(probes):
+                observed.append(observation)
         except Ended as ended:
             self._workers.discard()
             observed += [Observation(failure=ended.failure)] * (len(cases) - len(observed))

@@ -61,7 +61,8 @@ def check(exercise, answer, seed, earlier=()):
         return Verdict(exercise.name, PASSED, exercise.points, _parts(exercise, ()), f"Right, in all {len(cases)} cases.", notes=notes)
     first = found[0]
     named = diagnose(exercise, cases, observed, seed)
-    why = (*(mistake.why for mistake in named), *_carried_forward(exercise, answer, cases, expected, earlier))
+    its_own = bool(named) and not any(mistake.at for mistake in named)  # with that mistake alone it would be as wrong: no other is needed
+    why = (*(mistake.why for mistake in named), *(() if its_own else _carried_forward(exercise, answer, cases, expected, earlier)))
     seed_text = "" if seed == PUBLIC_SEED else f", seed={seed}"
     return Verdict(
         exercise.name, FAILED, exercise.points, _parts(exercise, exercise.parts if used else {difference.part for difference in found}),

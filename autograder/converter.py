@@ -37,7 +37,9 @@ class CourseAutograde(Autograde):
         """Grade what is new or has changed. Raises NbGraderException where some could not be graded, after all others were."""
         self._seed = secrets.randbits(32)
         self._not_graded = {}  # {student: sentence}
-        with tempfile.TemporaryDirectory() as self._repaired:
+        from autograder import isolation
+
+        with tempfile.TemporaryDirectory() as self._repaired, isolation.one_core(os.getpid()):
             super().start()
 
     def init_notebooks(self):

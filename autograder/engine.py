@@ -10,11 +10,12 @@ import json
 import os
 import platform
 import secrets
+import sys
 import tempfile
 import time
 from pathlib import Path
 
-import nbformat
+from nbformat import v4
 from tqdm import tqdm
 
 from autograder import build, converter, executor, exercises, grading, isolation, report, submission
@@ -99,13 +100,26 @@ def grade_one(job):
     """(the record of one submission, as JSON takes it; the text of its graded notebook, or None). No submission makes it raise."""
     start, page, record = time.perf_counter(), None, _record(job)
     try:
-        page = _grade(job, record)
+        with isolation.one_core(_number()):
+            page = _grade(job, record)
     except (grading.CanNotCheck, InfrastructureError) as error:
         record |= {"ending": INFRASTRUCTURE_ERROR, "message": str(error)}
     except Exception as error:  # a fault of this program must not cost the others their grades
         record |= {"ending": INFRASTRUCTURE_ERROR, "message": f"The grader itself failed, please report it: {error!r}"}
     record["seconds"] = round(time.perf_counter() - start, 3)
     return record, page
+
+
+def _number():
+    """Of this process among those of a local cluster; elsewhere any."""
+    if "distributed" not in sys.modules:
+        return os.getpid()
+    import distributed
+
+    try:
+        return int(distributed.get_worker().name)
+    except ValueError:  # no worker, or one of another cluster, with a name
+        return os.getpid()
 
 
 def _grade(job, record):
@@ -123,7 +137,7 @@ def _grade(job, record):
         record |= {"ending": NOT_GRADABLE, "message": str(error), "for_the_learner": error.learner}
         notebook = executor.stamped(master(module.name), refused=error.learner)
     notebook.metadata[executor.KEY] |= {"seed": job.seed, "isolation": job.tier}
-    return nbformat.writes(executor.fill(notebook, verdicts)) if job.page else None
+    return v4.writes(executor.fill(notebook, verdicts)) if job.page else None
 
 
 @functools.cache

@@ -63,7 +63,7 @@ def fill(nb, found):
 
 def verdicts(nb, module, seed, nursery):
     """{grade_id of a check cell: Verdict} of a notebook. Raises CanNotCheck, and InfrastructureError where an answer could not be run."""
-    _, found = grading.check_text(nbformat.writes(nb), seed=seed, nursery=nursery, module=module)
+    _, found = grading.check_text(json.dumps(nb), seed=seed, nursery=nursery, module=module)
     for verdict in found:
         if verdict.status == COULD_NOT_CHECK:
             raise InfrastructureError(f"{verdict.name} could not be run: {verdict.what}")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from autograder import exercises
 from autograder.answers import NotebookAnswer, Workers
-from autograder.check import COULD_NOT_CHECK, FAILED, NOT_ATTEMPTED, check, without_points
+from autograder.check import COULD_NOT_CHECK, FAILED, NOT_ATTEMPTED, PASSED, check, without_points
 from autograder.exercise import PUBLIC_SEED
 from autograder.process import InfrastructureError
 from autograder.sandbox import loader
@@ -70,17 +70,22 @@ def check_text(text, only="", seed=PUBLIC_SEED, progress=lambda exercises: exerc
         own = ", ".join(exercise.name for exercise in module.exercises)
         raise CanNotCheck(f"The module {module.name} has no exercise {only!r}. Its exercises are: {own}.")
     wanted = [exercise for exercise in module.exercises if only in ("", exercise.name)]
+    verdicts = []
     with Workers(text, nursery) as workers:
-        return module, [_check(exercise, notebook, module, workers, seed) for exercise in progress(wanted)]
+        for exercise in progress(wanted):
+            right = {verdict.name for verdict in verdicts if verdict.status == PASSED}  # no fault can be in these
+            earlier = [other for other in module.exercises if other.name not in right]
+            verdicts.append(_check(exercise, notebook, earlier, workers, seed))
+    return module, verdicts
 
 
-def _check(exercise, notebook, module, workers, seed):
+def _check(exercise, notebook, earlier, workers, seed):
     answer = NotebookAnswer(workers, notebook, exercise.name)
     if not answer.exists:
         return _missing(exercise, notebook)
     for _ in range(2):
         try:
-            return check(exercise, answer, seed, module.exercises)
+            return check(exercise, answer, seed, earlier)
         except InfrastructureError as error:  # the machine's fault, never a score
             workers.discard()
             problem = str(error)

@@ -22,7 +22,7 @@ import tempfile
 import threading
 
 from autograder import process
-from autograder.process import PACKAGES, SANDBOX, InfrastructureError, Process, command
+from autograder.process import PACKAGES, SANDBOX, SECONDS_TO_END, InfrastructureError, Process, command
 from autograder.sandbox import confine
 from autograder.sandbox.nursery import LANDLOCK, NAMESPACES, NONE
 
@@ -40,7 +40,7 @@ class NoIsolation(Exception):
 def refusal(tier):
     """Why a tier does not work on this machine, as a text; "" where it does. It is tried once."""
     try:
-        with Nursery(tier) as nursery, nursery.child() as child:
+        with nursery(tier).child() as child:
             child.open(json.dumps({"cells": []}))
         return ""
     except InfrastructureError as error:
@@ -76,6 +76,20 @@ def nursery(tier):
     return Nursery(tier)
 
 
+@contextlib.contextmanager
+def one_core(number):
+    """For a time, this thread and what it starts stay on one core, chosen by a number.
+
+    Grader and child take turns, and to wake another core for each question takes as long as many an answer.
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {allowed[number % len(allowed)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
 class Nursery:
     """A warm parent and its children; a context manager. The parent starts with the first child, and is renewed every so often.
 
@@ -87,15 +101,32 @@ class Nursery:
         self._lock = threading.Lock()
         self._parents = []  # the last one is in use; those before it wait for the last of their children
         self._left = 0  # children that it may still have
-        self.peak_memory = 0  # bytes, of those of its children that have ended; whoever wants it for some sets it to 0 before
+        self._ending = []  # children that were killed, and have not yet reported their end
+        self._peak_memory = 0
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
+        self._see_off()
         for parent in self._parents:
             parent.end()
         self._parents = []
+
+    @property
+    def peak_memory(self):
+        """Bytes, of those of its children that have ended; whoever wants it for some of them sets it to 0 before."""
+        self._see_off()
+        return self._peak_memory
+
+    @peak_memory.setter
+    def peak_memory(self, value):
+        self._see_off()
+        self._peak_memory = value
+
+    def _see_off(self):
+        while self._ending:
+            self._peak_memory = max(self._peak_memory, self._ending.pop().memory)
 
     def child(self):
         """A Child, isolated and ready for a notebook. Raises InfrastructureError; the next call then starts a new parent."""
@@ -104,6 +135,7 @@ class Nursery:
                 self._renew()
             self._left -= 1
             parent = self._parents[-1]
+        self._see_off()
         try:
             return Child(self, *parent.fork())
         except (OSError, InfrastructureError) as error:
@@ -126,7 +158,7 @@ class Child(Process):
     def __init__(self, nursery, frames, report):
         super().__init__(frames)
         self._nursery = nursery
-        self._report, self._pidfd, self._status = report, None, None
+        self._report, self._pidfd, self._status, self._memory = report, None, None, 0
         try:
             confined = False
             while self._pidfd is None or not confined:
@@ -142,24 +174,33 @@ class Child(Process):
                 ended = self._reported(seconds)
             except TimeoutError:
                 return None
-            self.memory = ended["memory"]
-            self._nursery.peak_memory = max(self._nursery.peak_memory, self.memory)
+            self._memory = ended["memory"]
             out_of_time = ended["status"] == -signal.SIGKILL and ended["cpu"] >= confine.SECONDS_OF_CPU
             self._status = -signal.SIGXCPU if out_of_time else ended["status"]
         return self._status
 
     def end(self):
-        """Kill it, and with it all that it started."""
+        """Kill it, and with it all that it started. Nobody waits for its last report before the next child is wanted."""
         if self._frames.fileno() < 0:
             return
         self._frames.close()
+        if self._pidfd is None:
+            self._report.close()
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        self._nursery._ending.append(self)
+
+    @property
+    def memory(self):
+        """Its peak in bytes, once it has been ended; waits for its last report."""
         if self._pidfd is not None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
             with contextlib.suppress(InfrastructureError):
-                self.wait(process.SECONDS_TO_END)
+                self.wait(SECONDS_TO_END)
             os.close(self._pidfd)
-        self._report.close()
+            self._report.close()
+            self._pidfd = None
+        return self._memory
 
     def _reported(self, seconds):
         """The next report (see `sandbox.nursery`)."""

@@ -1,6 +1,7 @@
 """An answer in a process of its own, in which the reference and the mistakes can't be imported."""
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -63,7 +64,7 @@ class Process:
     memory = 0  # bytes at its peak, where that is known: of a child of a warm parent, once it has ended
 
     def __init__(self, frames):
-        self._frames, self._until = frames, 0.0
+        self._frames, self._stream, self._until = frames, _Stream(frames), 0.0
 
     def __enter__(self):
         return self
@@ -99,20 +100,33 @@ class Process:
 
     def observe(self, probe, inputs, options):
         """The Observation of one probe of the name that was defined last."""
-        if time.monotonic() > self._until:
-            self.end()
-            raise Ended(Failure("Timeout", f"Its cases together take longer than {SECONDS_TO_OBSERVE} seconds."))
-        reply = self._ask({"probe": probe, "inputs": inputs, "options": options}, SECONDS_TO_PROBE)
-        try:
-            return Observation.from_fields(reply)
-        except wire.ProtocolError as error:
-            raise self._broken(error) from error
+        return next(self.observe_all([(probe, inputs, options)]))
+
+    def observe_all(self, probes):
+        """Yields the Observation of each of several probes (name, inputs, options) of the name that was defined last.
+
+        All are sent at once: to wake the other process for each, and this one again, takes as long as many an answer.
+        """
+        self._stream.send(b"".join(wire.pack({"probe": name, "inputs": inputs, "options": options}) for name, inputs, options in probes))
+        for _ in probes:
+            if time.monotonic() > self._until:
+                self.end()
+                raise Ended(Failure("Timeout", f"Its cases together take longer than {SECONDS_TO_OBSERVE} seconds."))
+            reply = self._reply(SECONDS_TO_PROBE)
+            try:
+                observation = Observation.from_fields(reply)
+            except wire.ProtocolError as error:
+                raise self._broken(error) from error
+            yield observation
 
     def _ask(self, request, seconds):
-        stream = _Stream(self._frames, time.monotonic() + seconds)
+        self._stream.send(wire.pack(request))
+        return self._reply(seconds)
+
+    def _reply(self, seconds):
+        self._stream.deadline = time.monotonic() + seconds
         try:
-            stream.write(wire.pack(request))
-            reply = wire.read(stream)
+            reply = wire.read(self._stream)
         except TimeoutError as error:
             self.end()
             raise Ended(Failure("Timeout", f"It did not finish within {seconds} seconds. Is there a loop that never ends?")) from error
@@ -176,28 +190,39 @@ def _ending(status):
 
 
 class _Stream:
-    """`read(n)` and `write(data)` of a socket, up to a deadline. Both raise TimeoutError."""
+    """`read(n)` of a socket, up to a deadline (raises TimeoutError); what is to be sent goes out meanwhile, as the other side takes it."""
 
-    def __init__(self, connection, deadline):
-        self._connection, self._deadline = connection, deadline
+    def __init__(self, connection):
+        self._connection, self._outgoing, self.deadline = connection, memoryview(b""), 0.0
+        connection.setblocking(False)
+
+    def send(self, data):
+        """Have it sent during the reads that follow: a process that stops reading holds nobody up."""
+        self._outgoing = memoryview(self._outgoing.tobytes() + data)
 
     def read(self, size):
         chunks = []
         while size:
-            self._set_time_left()
-            chunk = self._connection.recv(min(size, 2**20))
-            if not chunk:
-                break
-            chunks.append(chunk)
-            size -= len(chunk)
+            left = self.deadline - time.monotonic()
+            writing = [self._connection] if self._outgoing else []
+            readable, writable, _ = select.select([self._connection], writing, [], max(left, 0))
+            if left <= 0 or not (readable or writable):
+                raise TimeoutError
+            if writable:
+                self._send_some()
+            if readable:
+                try:
+                    chunk = self._connection.recv(min(size, 2**20))
+                except ConnectionResetError:  # it ended, and had not read all
+                    chunk = b""
+                if not chunk:
+                    break
+                chunks.append(chunk)
+                size -= len(chunk)
         return b"".join(chunks)
 
-    def write(self, data):
-        self._set_time_left()
-        self._connection.sendall(data)
-
-    def _set_time_left(self):
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self._connection.settimeout(left)
+    def _send_some(self):
+        try:
+            self._outgoing = self._outgoing[self._connection.send(self._outgoing) :]
+        except OSError:  # it has ended; what it said before can still be read
+            self._outgoing = memoryview(b"")

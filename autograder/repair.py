@@ -11,6 +11,7 @@ import itertools
 import json
 import re
 
+import nbformat
 from nbformat import v4
 
 from autograder import exercises
@@ -430,15 +431,17 @@ class _Repair:
     def notebook(self):
         """The cells as a notebook, with nothing of the submission in it but their texts."""
         made, used = [], {cell.given.id for cell in self.cells if cell.given}
-        new = {"code": v4.new_code_cell, "markdown": v4.new_markdown_cell, "raw": v4.new_raw_cell}
         for number, cell in enumerate(self.cells):
             id = cell.given.id if cell.given else cell.id
             if not cell.given and (id in used or not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", id)):
                 id = f"cell-{number}"
             used.add(id)
-            metadata = json.loads(json.dumps(cell.given.metadata)) if cell.given else {}
-            made.append(new[cell.kind](cell.source, metadata=metadata, id=id))
-        return v4.new_notebook(cells=made, metadata=json.loads(json.dumps(self.metadata)))
+            outputs = {"execution_count": None, "outputs": []} if cell.kind == "code" else {}
+            metadata = cell.given.metadata if cell.given else {}
+            made.append({"id": id, "cell_type": cell.kind, "metadata": metadata, "source": cell.source, **outputs})
+        # v4.new_code_cell and the like would validate each cell, which takes as long as all the rest
+        tree = {"nbformat": v4.nbformat, "nbformat_minor": v4.nbformat_minor, "metadata": self.metadata, "cells": made}
+        return nbformat.from_dict(json.loads(json.dumps(tree)))
 
 
 @functools.lru_cache(maxsize=256)

@@ -6,6 +6,7 @@ Run: python benchmarks/class_scale.py [--class 10000]
 import argparse
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -29,6 +30,11 @@ def main():
     size = parser.parse_args().size
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
+        for few in (100, 1_000):
+            write_class(folder / f"of {few}" / "submitted", MODULE, few)
+            timed(folder / f"of {few}", 2)
+            peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # KiB, of the largest process so far
+            print(f"peak memory of a process with {few} submissions: {peak / 1024:.0f} MiB")
         write_class(folder / "submitted", MODULE, size)
         rates = {jobs: size / timed(folder, jobs) for jobs in (1, 2)}
         print(f"one process {rates[1]:.1f} a second, two {rates[2]:.1f}: {rates[2] / rates[1]:.2f} times")

@@ -1,5 +1,6 @@
 """Grading a class: what is recorded, what is graded again, and that neither stops nor workers change it."""
 
+import functools
 import json
 import os
 import shutil
@@ -10,9 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
+import test_nbgrader
 from conftest import ROOT, answered
 from nbgrader.api import Gradebook
 from test_nbgrader import nbgrader
+from tqdm import tqdm
 
 from autograder import build, engine, exercises, gradebook, grading, isolation
 
@@ -22,6 +25,7 @@ WRONG = answered("start", softmax="import numpy as np\ndef softmax(x, dim=-1):\n
 ENDLESS = answered("start", softmax="def softmax(x, dim=-1):\n    import os\n    os._exit(0)")
 CLASS = {"ada": RIGHT, "bob": WRONG, "cyd": ENDLESS, "dan": "", "eve": RIGHT, "fay": '{"cells": ['}
 NOTHING = {"seconds", "peak_memory"}  # of a record, what differs from run to run
+quiet = functools.partial(tqdm, disable=True)
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="isolation needs Linux")
 
 
@@ -180,6 +184,20 @@ def test_the_gradebook_gets_the_same_and_keeps_what_people_gave(submitted, tmp_p
     nbgrader(course, "autograde", MODULE.folder, status=1)  # takes what the engine wrote for its own
     after = {path.parts[-3] for path, at in before.items() if path.stat().st_mtime_ns != at}
     assert after == {"dan", "fay"}
+
+
+@pytest.mark.slow
+def test_scores_are_those_of_the_answers_and_not_of_the_seed(tmp_path):
+    attention = exercises.module("attention")
+    for who, answers in test_nbgrader.CLASS.items():
+        path = tmp_path / "class" / who / attention.folder / "attention.ipynb"
+        path.parent.mkdir(parents=True)
+        path.write_text(test_nbgrader.submission(answers), encoding="utf-8")
+    found = set()
+    for seed in [*range(19), 2**62 - 1]:
+        records = engine.grade(tmp_path / "class", attention, tmp_path / f"{seed}.jsonl", seed=seed, progress=quiet)
+        found.add(tuple((each["who"], *(exercise["score"] for exercise in each["exercises"])) for each in records))
+    assert len(found) == 1 and len(found.pop()) == len(test_nbgrader.CLASS)
 
 
 def test_a_folder_without_a_gradebook_is_refused(tmp_path):

@@ -144,6 +144,7 @@ def test_the_warm_parent_keeps_to_one_thread_and_reaps_its_children(nursery):
     for _ in range(3):
         with opened(nursery, "def f(x):\n    torch.set_num_threads(2)\n    return torch.ones(999, 999) @ torch.ones(999, 999)") as child:
             assert seen(child).values["output"].array.shape == (999, 999)
+    assert nursery.peak_memory  # waits for the last report of those that were ended
     deadline = time.monotonic() + 10
     while len(below := processes_below(nursery._parents[-1]._process.pid)) > 3 and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -518,7 +518,8 @@ def attention_by_ones(q, k, v, mask=None):
     e = (scores - scores.amax(-1, keepdim=True)).exp()
     e = e if mask is None else e * mask
     summed = e @ torch.cat([v, torch.ones_like(v[..., :1])], -1)  # (..., T, V + 1)
-    total = summed[..., -1:].clamp_min(torch.finfo(v.dtype).tiny)
+    total = summed[..., -1:]
+    total = total.where(total > 0, 1.0)  # by a tiny number instead, and a steep gradient overflows
     return summed[..., :-1] / total, e / total
 
 
@@ -630,7 +631,8 @@ class SelfAttentionInlined(nn.Module):
     def _normalised(scores, mask):
         visible = scores.masked_fill(~mask, -math.inf)
         e = (visible - visible.amax(-1, keepdim=True).nan_to_num(neginf=0.0)).exp()
-        return e / e.sum(-1, keepdim=True).clamp_min(torch.finfo(e.dtype).tiny)
+        total = e.sum(-1, keepdim=True)
+        return e / total.where(total > 0, 1.0)
 
     def forward(self, x, mask=None):
         mask = self._everything[: x.shape[1], : x.shape[1]] if mask is None else mask

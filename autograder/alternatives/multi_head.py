@@ -168,7 +168,8 @@ class MultiHeadByBatch(Layers):
     @staticmethod
     def _softmax(scores):
         e = (scores - scores.amax(-1, keepdim=True).nan_to_num(neginf=0.0)).exp()
-        return e / e.sum(-1, keepdim=True).clamp_min(torch.finfo(e.dtype).tiny)
+        total = e.sum(-1, keepdim=True)
+        return e / total.where(total > 0, 1.0)
 
 
 @styles("MultiHeadAttention", "keys and values in one product, a dictionary of the results, dropout by a mask of one's own")
@@ -276,7 +277,8 @@ class GroupedLayers(nn.Module):
         if mask is not None:
             scores = scores.masked_fill(~mask, -math.inf)
         e = (scores - scores.amax(-1, keepdim=True).nan_to_num(neginf=0.0)).exp()
-        return e / e.sum(-1, keepdim=True).clamp_min(torch.finfo(e.dtype).tiny)
+        total = e.sum(-1, keepdim=True)
+        return e / total.where(total > 0, 1.0)
 
 
 @styles("GroupedQueryAttention", "nothing repeated: queries in groups, einsum")

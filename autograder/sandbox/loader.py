@@ -118,8 +118,7 @@ def parse(text):
         left -= len(source)
         linecache.cache[cell] = (len(source), None, source.splitlines(keepends=True), cell)
         try:
-            python = re.sub(r"\r\n?", "\n", _without_magics(source))
-            tree = ast.parse(python, cell)
+            python, tree = _python(source, cell)
         except _UNREADABLE as error:
             broken[cell] = _syntax_error(error, cell)
             continue
@@ -147,6 +146,16 @@ def _syntax_error(error, cell):
     if isinstance(error, SyntaxError) and error.lineno:
         return error
     return SyntaxError(str(error) or "it is nested too deeply", (cell, 1, 1, ""))
+
+
+def _python(source, cell):
+    """A cell as Python, and its tree; what is Python as it stands has no magics, and need not be searched for them."""
+    try:
+        python = re.sub(r"\r\n?", "\n", source)
+        return python, ast.parse(python, cell)
+    except _UNREADABLE:
+        python = re.sub(r"\r\n?", "\n", _without_magics(source))
+        return python, ast.parse(python, cell)
 
 
 _TIMING = ("%%time", "%%timeit", "%%capture", "%%prun", "%%memit")  # their cells hold ordinary code
@@ -197,13 +206,9 @@ def _statement(node, cell, lines):
 def globals_of(node, source=""):
     """The global names that a statement refers to, and those that it binds, by the compiler's own symbol table.
 
-    source: its lines, which serve where ast.unparse fails (in Python 3.11, on some f-strings and on long sums)
+    source: its text, where that is at hand
     """
-    try:
-        code = ast.unparse(node)
-    except (ValueError, RecursionError):
-        code = source
-    top = symtable.symtable(code, "statement", "exec")
+    top = symtable.symtable(source or ast.unparse(node), "statement", "exec")
     uses, binds, tables = set(), set(), [top]
     while tables:
         table = tables.pop()
