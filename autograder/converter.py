@@ -14,20 +14,37 @@ import tempfile
 from pathlib import Path
 
 import nbformat
+from nbconvert.exporters import HTMLExporter
 from nbgrader import utils
 from nbgrader.api import Gradebook
 from nbgrader.apps import api, autogradeapp
 from nbgrader.converters import Autograde
 from nbgrader.converters.base import NbGraderException
+from nbgrader.server_extensions.formgrader import base as formgrader
 
 KEY = "attention_by_hand"  # in the metadata of what is in autograded/: what was graded, and how
 
 
 def install(config):
-    """Have nbgrader grade with this; nbgrader has no setting for its converter, so its two callers are given another."""
+    """Have nbgrader grade with this; nbgrader has no setting for that, so what it calls is replaced: on the command line, in formgrader."""
     api.Autograde = autogradeapp.Autograde = CourseAutograde
+    api.capture_log = _capture_log
+    formgrader.BaseHandler.exporter = property(_exporter)
     after = [f"nbgrader.preprocessors.{name}" for name in ("SaveAutoGrades", "AssignLatePenalties", "CheckCellMetadata")]
     config.Autograde.autograde_preprocessors = ["autograder.executor.Grade", *after]
+
+
+def _exporter(handler):
+    """Shows a submission by the settings of the course that is open; nbgrader would keep to those with which the server was started."""
+    return HTMLExporter(config=handler.settings["nbgrader_formgrader"].config)
+
+
+def _capture_log(app):
+    """nbgrader's, for formgrader's buttons, without a traceback below a log that already says in a sentence what was wrong."""
+    result = utils.capture_log(app)
+    if f"\n{NbGraderException.__module__}.{NbGraderException.__name__}: " in result.get("error", ""):
+        del result["error"]
+    return result
 
 
 class CourseAutograde(Autograde):

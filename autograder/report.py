@@ -85,16 +85,19 @@ def card(verdict):
     blocks += [_paragraph("Note", note) for note in verdict.notes]
     return (
         f'<div class="verdict {verdict.status}" style="border-left:4px solid {colour};padding:4px 12px;margin:4px 0;max-width:860px;'
-        f'line-height:1.45">{"".join(blocks)}</div>'
+        f'line-height:1.45;overflow-wrap:anywhere">{"".join(blocks)}</div>'
     )
 
 
 def record_card(record):
     """How a notebook was graded, as HTML: its "seed" and "isolation", or why it was "refused"; and its "repairs", a list of sentences."""
-    how = f"Graded with seed {record.get('seed')}; the answers ran in {record.get('isolation')}."
+    how = f"Graded with seed {record.get('seed')}; isolation: {record.get('isolation')}."
     lines = [f"Not graded. {record['refused']}" if "refused" in record else how, *record.get("repairs", ())]
     items = "".join(f"<li>{html.escape(' '.join(printable(line).split()))}</li>" for line in lines)
-    return f'<div class="record" style="border-left:4px solid #888888;padding:4px 12px;margin:4px 0;max-width:860px"><ul>{items}</ul></div>'
+    return (
+        '<div class="record" style="border-left:4px solid #888888;padding:4px 12px;margin:4px 0;max-width:860px;overflow-wrap:anywhere">'
+        f'<ul style="margin:0;padding:0 0 0 18px">{items}</ul></div>'
+    )
 
 
 def hint_card(name, number, total, hint):

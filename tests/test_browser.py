@@ -1,25 +1,17 @@
 """JupyterLab as a learner sees it, in a real browser: a wrong answer typed, checked and named; put right, checked, passed."""
 
-import json
-import os
 import re
-import secrets
 import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 
+import browser
 import pytest
+from browser import shoot
 from conftest import ROOT
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser"), pytest.mark.skipif(not CHROMIUM, reason="needs Debian's chromium")]
+pytestmark = browser.MARKS
 WRONG = "def softmax(x, dim=-1):\n    e = (x - x.amax(-1, keepdim=True)).exp()\n    return e / e.sum(-1, keepdim=True)\n"
 RIGHT = WRONG.replace("-1, keep", "dim, keep")
-SCREENSHOTS = os.environ.get("SCREENSHOTS", "")  # a folder, to look at what the test saw
 
 
 @pytest.fixture(scope="module")
@@ -27,61 +19,15 @@ def lab(tmp_path_factory):
     """The address of a JupyterLab whose files are a copy of the learner's notebooks."""
     folder = tmp_path_factory.mktemp("lab")
     shutil.copytree(ROOT / "notebooks", folder / "notebooks")
-    (folder / "config" / "labconfig").mkdir(parents=True)
-    no_news = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
-    (folder / "config" / "labconfig" / "page_config.json").write_text(json.dumps(no_news))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    token = secrets.token_hex(8)
-    command = [
-        sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
-        f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder / 'notebooks'}",
-    ]  # fmt: skip
-    environment = {
-        **os.environ,
-        "JUPYTER_CONFIG_DIR": str(folder / "config"),
-        "JUPYTER_DATA_DIR": str(folder / "data"),
-        "HOME": str(folder),
-    }
-    log = (folder / "log").open("w")
-    server = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
-    address = f"http://127.0.0.1:{port}"
-    for _ in range(120):
-        try:
-            urllib.request.urlopen(f"{address}/api?token={token}", timeout=2)
-            break
-        except OSError:
-            assert server.poll() is None, (folder / "log").read_text()
-            time.sleep(0.5)
-    yield lambda path: f"{address}/lab/tree/{path}?token={token}&reset"
-    server.terminate()
-    server.wait(20)
+    with browser.jupyter_lab(folder, folder / "notebooks") as address:
+        yield lambda path: address(f"lab/tree/{path}") + "&reset"
 
 
 @pytest.fixture
 def page():
     """A page of a headless browser."""
-    quiet = [
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--disable-quic",
-    ]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=quiet)
-        page = browser.new_page(viewport={"width": 1280, "height": 1000})
-        page.set_default_timeout(60_000)
+    with browser.new_page() as page:
         yield page
-        browser.close()
-
-
-def shoot(page, name):
-    """Keep a screenshot where the environment asks for them."""
-    if SCREENSHOTS:
-        page.screenshot(path=os.path.join(SCREENSHOTS, f"{name}.png"))
 
 
 def cell_with(page, text):
@@ -106,8 +52,8 @@ def run(page, cell, source=None):
         page.keyboard.press("Control+A")
         page.keyboard.insert_text(source)
     page.keyboard.press("Shift+Enter")
-    expect(number).to_have_text(re.compile(r"^\[\d+\]:$"), timeout=60_000)
-    expect(number).not_to_have_text(before, timeout=60_000)
+    expect(number).to_have_text(re.compile(r"^\[\d+\]:$"))
+    expect(number).not_to_have_text(before)
 
 
 def test_a_wrong_answer_is_named_and_a_right_one_passes(lab, page):

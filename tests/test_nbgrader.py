@@ -51,9 +51,9 @@ CLASS = {
 }  # fmt: skip
 
 
-def submission(answered):
+def submission(answered, module=MODULE):
     """The learner's notebook with these answers in it; its demos are left out, so that the test is quick."""
-    notebook = json.loads(build.learners_path(MODULE).read_text(encoding="utf-8"))
+    notebook = json.loads(build.learners_path(module).read_text(encoding="utf-8"))
     kept = []
     for cell in notebook["cells"]:
         grade_id = cell["metadata"].get("nbgrader", {}).get("grade_id", "")
@@ -80,17 +80,17 @@ def course(request, tmp_path_factory):
     return folder
 
 
-def new_course(folder):
+def new_course(folder, module=MODULE):
     """Make a folder a course, after generate_assignment."""
     shutil.copy(ROOT / "nbgrader_config.py", folder)
-    (folder / "solutions" / MODULE.folder).mkdir(parents=True)
-    shutil.copy(build.worked_path(MODULE), folder / "solutions" / MODULE.folder)
-    nbgrader(folder, "generate_assignment", MODULE.folder, "--create")
+    (folder / "solutions" / module.folder).mkdir(parents=True)
+    shutil.copy(build.worked_path(module), folder / "solutions" / module.folder)
+    nbgrader(folder, "generate_assignment", module.folder, "--create")
 
 
-def hand_in(folder, student, data, name=f"{MODULE.slug}.ipynb"):
+def hand_in(folder, student, data, name=f"{MODULE.slug}.ipynb", module=MODULE):
     """Put a file into a student's submission."""
-    path = folder / "submitted" / student / MODULE.folder / name
+    path = folder / "submitted" / student / module.folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
 
