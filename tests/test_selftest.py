@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from autograder import exercises, selftest
+from autograder import exercises, judge, mutants, selftest
 from autograder.exercise import mistake
 
 COMBINE = exercises.module("attention").exercise("combine_masks")
@@ -32,6 +32,20 @@ def test_no_fault_in(name):
     assert counts.exercises == counts.references == counts.stubs == len(module.exercises)
     assert counts.mistakes == sum(len(exercise.mistakes) for exercise in module.exercises)
     assert counts.alternatives == len(selftest.alternatives(module))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", exercises.NAMES)
+def test_no_mistake_passes_by_the_numbers_that_were_drawn(name):
+    for exercise in exercises.module(name).exercises:
+        targets = {mistake.id: mutants.patched(exercise.reference, [mistake]) for mistake in exercise.mistakes}
+        passed = []
+        for seed in range(1000, 1004 if exercise.is_class else 1020):
+            cases, expected = exercise.draw(seed), exercise.expected(seed)
+            for id, target in targets.items():
+                if not judge.differences(cases, exercise.observe(target, cases), expected, exercise.parts):
+                    passed.append((id, seed))
+        assert passed == [], exercise.name
 
 
 def test_there_are_as_many_mistakes_and_alternatives_as_the_course_promises():

@@ -175,7 +175,8 @@ def attention_loops_cases(draw):
     yield case("one query", **arrays(draw, 1, 4, 2, 3))
     yield case("values wider than keys", **arrays(draw, 4, 3, 2, 5))
     large = arrays(draw, 3, 5, 4, 2)
-    yield case("large scores", part="stability", q=abs(large["q"]) * 10_000.0, k=abs(large["k"]), v=large["v"])
+    apart = abs(large["k"]) + 5.0 * torch.arange(5).double()[:, None].numpy()  # so that never two scores are nearly the same
+    yield case("large scores", part="stability", q=abs(large["q"]) * 10_000.0, k=apart, v=large["v"])
     yield case("a mask", part="mask", **arrays(draw, 3, 5, 4, 2), mask=draw.mask(3, 5).numpy())
     yield case("a causal mask", part="mask", **arrays(draw, 4, 4, 3, 2), mask=attention.causal_mask(4).numpy())
     nothing = draw.mask(3, 4).numpy()
@@ -326,8 +327,9 @@ padding_mask = Exercise(
 
 
 def combine_masks_cases(draw):
-    yield case("two masks", masks_=[draw.mask(3, 5), draw.mask(3, 5)])
-    yield case("three masks", masks_=[draw.mask(4, 5), draw.mask(4, 5), draw.mask(4, 5)])
+    # so large that each of them hides something that the others don't, whatever is drawn
+    yield case("two masks", masks_=[draw.mask(7, 11), draw.mask(7, 11)])
+    yield case("three masks", masks_=[draw.mask(9, 31), draw.mask(9, 31), draw.mask(9, 31)])
     yield case("one mask", masks_=[draw.mask(2, 3)])
     yield case(
         "causal and padding", part="broadcasting", masks_=[attention.causal_mask(4), attention.padding_mask(torch.tensor([2, 4, 1]), 4)]
@@ -336,7 +338,7 @@ def combine_masks_cases(draw):
         "padding and causal", part="broadcasting", masks_=[attention.padding_mask(torch.tensor([2, 3]), 5), attention.causal_mask(3, 5)]
     )
     yield case("one of them is None", part="None", masks_=[None, draw.mask(3, 4), None])
-    yield case("None at the end", part="None", masks_=[draw.mask(3, 4), draw.mask(2, 3, 4), None])
+    yield case("None at the end", part="None", masks_=[draw.mask(7, 11), draw.mask(2, 7, 11), None])
     yield case("all are None", part="None", masks_=[None, None])
 
 

@@ -22,7 +22,7 @@ def mask_tokens_cases(draw):
     yield case(
         "nothing to be chosen", tokens=texts(draw, 3, 7, 9), mask_token=3, vocab_size=9, special=SPECIAL, p=0.0, options={"exact": True}
     )
-    yield case("all chosen", tokens=texts(draw, 80, 60, 12), mask_token=3, vocab_size=12, special=SPECIAL, p=1.0)
+    yield case("all chosen", tokens=texts(draw, 160, 120, 12), mask_token=3, vocab_size=12, special=SPECIAL, p=1.0)
     yield case("half of them chosen", tokens=texts(draw, 100, 160, 11), mask_token=3, vocab_size=11, special=SPECIAL, p=0.5)
     yield case("as it is called by default", tokens=texts(draw, 100, 200, 8, special=[]), mask_token=5, vocab_size=8)
     yield case(
