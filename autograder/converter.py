@@ -30,8 +30,9 @@ def install(config):
     api.Autograde = autogradeapp.Autograde = CourseAutograde
     api.capture_log = _capture_log
     formgrader.BaseHandler.exporter = property(_exporter)
-    after = [f"nbgrader.preprocessors.{name}" for name in ("SaveAutoGrades", "AssignLatePenalties", "CheckCellMetadata")]
-    config.Autograde.autograde_preprocessors = ["autograder.executor.Grade", *after]
+    own = "nbgrader.preprocessors."  # of its steps those that a repaired notebook needs: its metadata are those that were given out
+    config.Autograde.sanitize_preprocessors = [f"{own}OverwriteCells"]
+    config.Autograde.autograde_preprocessors = ["autograder.executor.Grade", f"{own}SaveAutoGrades", f"{own}AssignLatePenalties"]
 
 
 def _exporter(handler):
