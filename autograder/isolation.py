@@ -271,7 +271,8 @@ def _command(tier):
     user = (
         ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if os.getuid() == 0 else ["--unshare-user", "--uid", "1000", "--gid", "1000"]
     )
-    binds = [(path, path) for path in _readable() if not path.endswith("/")] + [(SANDBOX, _INSIDE)]
+    packages = {path: f"/packages/{number}" for number, path in enumerate(PACKAGES)}  # not where they are: that may be below /tmp
+    binds = [(path, _moved(path, packages)) for path in _readable() if not path.endswith("/")] + [(SANDBOX, _INSIDE)]
     folders = sorted({folder for _, path in binds for folder in _above(path)} | {"/dev"})
     words = [
         program, "--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL", *user,
@@ -281,7 +282,15 @@ def _command(tier):
         *(word for device in ("/dev/null", "/dev/urandom") for word in ("--dev-bind", device, device)),
         "--perms", "1777", "--size", str(confine.SCRATCH), "--tmpfs", "/tmp", "--proc", "/proc", "--remount-ro", "/", "--chdir", "/", "--",
     ]  # fmt: skip
-    return [*words, *command("sandbox.nursery", tier, [], sandbox=_INSIDE)]
+    return [*words, *command("sandbox.nursery", tier, [], sandbox=_INSIDE, packages=list(packages.values()))]
+
+
+def _moved(path, folders):
+    """The path, where it lies below one of these folders, below its new name."""
+    for old, new in folders.items():
+        if path == old or path.startswith(old + "/"):
+            return new + path[len(old) :]
+    return path
 
 
 def _readable():

@@ -36,9 +36,9 @@ import {module}
 """
 
 
-def command(module, *arguments, sandbox=SANDBOX):
-    """The command that calls `serve` of a module of the sandbox. sandbox: where that folder lies for the command"""
-    boot = _BOOT.format(packages=PACKAGES, init=os.path.join(sandbox, "__init__.py"), module=module, arguments=arguments)
+def command(module, *arguments, sandbox=SANDBOX, packages=PACKAGES):
+    """The command that calls `serve` of a module of the sandbox. sandbox, packages: where these folders lie for the command"""
+    boot = _BOOT.format(packages=packages, init=os.path.join(sandbox, "__init__.py"), module=module, arguments=arguments)
     # -I -S: no environment, no working folder and no .pth files, so of this project only `sandbox` can be found
     return [INTERPRETER, "-I", "-S", "-c", boot]
 

@@ -11,7 +11,7 @@ from conftest import answered, notebook_text
 from torch import nn
 
 from autograder import exercises, grading, mutants
-from autograder.answers import KernelAnswer
+from autograder.answers import KernelAnswer, Workers
 from autograder.check import check
 
 ATTENTION = exercises.module("attention")
@@ -214,3 +214,11 @@ def test_a_broken_rule_earns_nothing_even_where_one_case_raises(run):
     verdict = run("softmax", "def softmax(x, dim=-1):\n    assert dim != 1, 'lost'\n    return torch.softmax(x, dim)")
     assert (verdict.status, verdict.score) == ("failed", 0)
     assert "It raised AssertionError: lost" in verdict.what and "which this exercise asks you to write" in verdict.message
+
+
+def test_an_error_within_a_library_is_told_at_the_learners_own_line():
+    text = notebook_text("import torch", "def f(x):\n    layer = torch.nn.Linear(3, 4)\n    return layer(x)")
+    with Workers(text) as workers:
+        assert workers.get().define("f", {}) == (True, None)
+        failure = workers.get().observe("call", {"x": torch.ones(2, 5)}, {}).failure
+    assert (failure.cell, failure.line, failure.source) == ("cell 2", 3, "return layer(x)")

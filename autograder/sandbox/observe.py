@@ -124,7 +124,7 @@ def failure(error):
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _LIBRARY = sysconfig.get_paths()["stdlib"]
-_PACKAGES = sysconfig.get_paths()["purelib"]
+_PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__)))  # a virtual environment's, whoever started this process
 
 
 @contextlib.contextmanager
