@@ -1,4 +1,4 @@
-"""`python -m autograder`: check a notebook, prove the grader, build the notebooks."""
+"""`python -m autograder`: check a notebook, grade a class, prove the grader, build the notebooks."""
 
 import argparse
 import contextlib
@@ -11,7 +11,7 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 from tqdm import tqdm
 
-from autograder import build, engine, exercises, gradebook, grading, isolation, report, selftest
+from autograder import build, exercises, grading, report, selftest
 from autograder.check import COULD_NOT_CHECK, PASSED
 from autograder.exercise import PUBLIC_SEED
 
@@ -27,7 +27,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     try:
         return options.run(options)
-    except (grading.CanNotCheck, isolation.NoIsolation, ValueError) as error:
+    except (grading.CanNotCheck, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
 
@@ -70,7 +70,7 @@ def _bar(todo):
 def _grade_parser(parser):
     parser.add_argument("folder", metavar="FOLDER", help="holds a folder or a notebook for each learner, named after them")
     parser.add_argument("--module", required=True, metavar="NAME")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="processes on this machine")
+    parser.add_argument("--jobs", type=int, metavar="N", help="processes on this machine; one for each core, unless you say")
     parser.add_argument("--scheduler", default="", metavar="ADDRESS", help="of a Dask scheduler whose workers grade, tcp://…")
     parser.add_argument("--seed", type=int, help="of the numbers in the cases; a secret one where none is given")
     parser.add_argument(
@@ -84,10 +84,16 @@ def _grade_parser(parser):
 
 
 def _grade(options):
+    from autograder import engine, gradebook, isolation  # nbgrader, and what only Linux has: no other command needs them
+
     module = exercises.module(options.module)
-    settings = {"seed": options.seed, "jobs": options.jobs, "scheduler": options.scheduler, "tier": options.isolation}
-    with gradebook.Book(options.gradebook, module) if options.gradebook else contextlib.nullcontext() as book:
-        records = engine.grade(options.folder, module, options.out, book=book, **settings)
+    jobs = len(os.sched_getaffinity(0)) if options.jobs is None else options.jobs
+    settings = {"seed": options.seed, "jobs": jobs, "scheduler": options.scheduler, "tier": options.isolation}
+    try:
+        with gradebook.Book(options.gradebook, module) if options.gradebook else contextlib.nullcontext() as book:
+            records = engine.grade(options.folder, module, options.out, book=book, **settings)
+    except isolation.NoIsolation as error:
+        raise grading.CanNotCheck(str(error)) from None
     left = [record for record in records if record["ending"] != engine.GRADED]
     for record in left:
         print(report.printable(f"Not graded: {record['who']}. {record['message']}"))

@@ -109,12 +109,17 @@ def release(module, notebook):
         source.mkdir(parents=True)
         nbformat.write(without_outputs(notebook), source / f"{module.slug}.ipynb")
         shutil.copy(ROOT / "nbgrader_config.py", course)
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # a new gradebook runs alembic from there
-        command = [sys.executable, "-m", "nbgrader", "generate_assignment", module.folder, "--create"]
-        done = subprocess.run(command, cwd=course, env=dict(os.environ, PATH=path), capture_output=True, text=True)
+        done = nbgrader(course, "generate_assignment", module.folder, "--create")
         if done.returncode:
             raise ValueError(f"nbgrader could not make the learner's notebook of {module.name}:\n{done.stderr}")
         return (Path(course) / "notebooks" / module.folder / f"{module.slug}.ipynb").read_text(encoding="utf-8")
+
+
+def nbgrader(course, *words):
+    """The subprocess.CompletedProcess of a command of nbgrader in a course folder, with what it printed as text."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # a new gradebook runs alembic from there
+    command = [sys.executable, "-m", "nbgrader", *words]
+    return subprocess.run(command, cwd=course, env=dict(os.environ, PATH=path), capture_output=True, text=True)
 
 
 def _expanded(cell, module):

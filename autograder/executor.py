@@ -52,7 +52,7 @@ def fill(nb, found):
                 score, shown = 0, {}
             elif verdict := found.get(cell.metadata.nbgrader.grade_id):
                 score = verdict.score * cell.metadata.nbgrader.points / verdict.points  # the gradebook may weigh them otherwise
-                shown = {"text/html": report.card(verdict), report.MIME: report.as_json(verdict)}
+                shown = report.shown(verdict)
             else:
                 raise CanNotCheck(f"The course has no check for the cell {cell.metadata.nbgrader.grade_id}; let people grade it instead.")
             cell.execution_count = None

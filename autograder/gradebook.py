@@ -7,9 +7,8 @@ from pathlib import Path
 from nbgrader.api import Gradebook, MissingEntry
 from sqlalchemy.exc import SAWarning
 
+from autograder.engine import GRADED
 from autograder.grading import CanNotCheck
-
-GRADED = "graded"
 
 
 class Book:

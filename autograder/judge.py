@@ -205,9 +205,8 @@ def _numbers(name, mine, right, dtype, scale):
     relative, absolute = TOLERANCES[dtype]
     with np.errstate(all="ignore"):
         error = np.abs(mine.astype(np.float64) - right.astype(np.float64))
-        scale = np.abs(right[np.isfinite(right)]).max(
-            initial=max(scale, 1e-3)
-        )  # a gradient that vanishes is 0 for one right answer and 1e-17 for another
+        # not below 1e-3: a gradient that vanishes is 0 for one right answer and 1e-17 for another
+        scale = np.abs(right[np.isfinite(right)]).max(initial=max(scale, 1e-3))
         bound = relative * np.abs(right) + absolute * scale
         wrong = ~((mine == right) | (np.isnan(mine) & np.isnan(right)) | (np.isfinite(right) & (error <= bound)))
     if wrong.any():

@@ -56,11 +56,7 @@ class Shown:
     def _repr_mimebundle_(self, include=None, exclude=None):
         if not _in_kernel():
             return {"text/plain": repr(self)}
-        return {  # nbgrader takes text/plain as the points; a front end shows the HTML
-            "text/plain": str(self.verdict.score),
-            "text/html": report.card(self.verdict),
-            report.MIME: report.as_json(self.verdict),
-        }
+        return {"text/plain": str(self.verdict.score), **report.shown(self.verdict)}  # nbgrader takes text/plain as the points
 
 
 def unknown(target, sentence):

@@ -61,8 +61,6 @@ class Process:
     Every method raises Ended when the process does not answer, and InfrastructureError when it was lost.
     """
 
-    memory = 0  # bytes at its peak, where that is known: of a child of a warm parent, once it has ended
-
     def __init__(self, frames):
         self._frames, self._stream, self._until = frames, _Stream(frames), 0.0
 
@@ -97,10 +95,6 @@ class Process:
             return reply["defined"], Failure.from_fields(reply.get("failure"))
         except wire.ProtocolError as error:
             raise self._broken(error) from error
-
-    def observe(self, probe, inputs, options):
-        """The Observation of one probe of the name that was defined last."""
-        return next(self.observe_all([(probe, inputs, options)]))
 
     def observe_all(self, probes):
         """Yields the Observation of each of several probes (name, inputs, options) of the name that was defined last.

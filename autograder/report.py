@@ -21,6 +21,11 @@ def as_json(verdict):
     }
 
 
+def shown(verdict):
+    """A verdict as an output of a notebook, beside the score as text: {MIME type: content}."""
+    return {"text/html": card(verdict), MIME: as_json(verdict)}
+
+
 def module_json(module, verdicts):
     """The JSON of a notebook: module, score, points, exercises."""
     return {

@@ -5,7 +5,6 @@ All three write a gradebook, and the scores in it must be equal. Stock nbgrader 
 """
 
 import argparse
-import os
 import resource
 import shutil
 import subprocess
@@ -32,12 +31,9 @@ def main():
     parser.add_argument("--stock", type=int, default=100, metavar="N")
     parser.add_argument("--demos", type=int, default=3, metavar="N")
     options = parser.parse_args()
-    for name, size, stock, demos in (
-        ("demos left out", options.size, options.stock, False),
-        ("demos as they are", options.size, options.demos, True),
-    ):
+    for name, stock, demos in (("demos left out", options.stock, False), ("demos as they are", options.demos, True)):
         with tempfile.TemporaryDirectory() as folder:
-            compare(name, Path(folder), size, stock, demos)
+            compare(name, Path(folder), options.size, stock, demos)
     floor()
 
 
@@ -72,30 +68,30 @@ def new_course(folder):
     (folder / "solutions" / MODULE.folder).mkdir(parents=True)
     shutil.copy(ROOT / "nbgrader_config.py", folder)
     shutil.copy(build.worked_path(MODULE), folder / "solutions" / MODULE.folder)
-    run(folder, "-m", "nbgrader", "generate_assignment", MODULE.folder, "--create")
+    build.nbgrader(folder, "generate_assignment", MODULE.folder, "--create").check_returncode()
 
 
 def stock_nbgrader(course):
     """`nbgrader autograde` with its own executor: a kernel a notebook."""
     config = course / "nbgrader_config.py"
     config.write_text("".join(line for line in config.read_text().splitlines(keepends=True) if not line.startswith("converter.install")))
-    run(course, "-m", "nbgrader", "autograde", MODULE.folder)
+    nbgrader(course)
 
 
 def nbgrader(course):
     """`nbgrader autograde` as the course sets it up."""
-    run(course, "-m", "nbgrader", "autograde", MODULE.folder)
+    build.nbgrader(course, "autograde", MODULE.folder).check_returncode()
 
 
 def engine(course):
     """`python -m autograder grade`, into the same gradebook."""
-    run(course, "-m", "autograder", "grade", "submitted", "--module", MODULE.name, "--gradebook", ".")
+    run(course, "submitted", "--gradebook", ".")
 
 
-def run(folder, *command):
-    """Run Python in a folder. Raises CalledProcessError."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    subprocess.run([sys.executable, *command], cwd=folder, env={**os.environ, "PATH": path}, check=True, capture_output=True)
+def run(folder, *words):
+    """Run `python -m autograder grade` in a folder. Raises CalledProcessError."""
+    command = [sys.executable, "-m", "autograder", "grade", "--module", MODULE.name, *words]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
 
 
 def read_scores(course):
@@ -119,20 +115,7 @@ def floor(size=30):
                 for case in cases:
                     observe.observe(exercise.probe, target, case.inputs, {**exercise.options, **case.options})
         alone = (time.perf_counter() - start) / size
-        command = [
-            "-m",
-            "autograder",
-            "grade",
-            str(submitted),
-            "--module",
-            MODULE.name,
-            "--jobs",
-            "1",
-            "--seed",
-            "1",
-            "--out",
-            f"{folder}/out",
-        ]
+        command = [str(submitted), "--jobs", "1", "--seed", "1", "--out", f"{folder}/out"]
         start = time.perf_counter()
         run(ROOT, *command)
         first = time.perf_counter() - start

@@ -220,5 +220,5 @@ def test_an_error_within_a_library_is_told_at_the_learners_own_line():
     text = notebook_text("import torch", "def f(x):\n    layer = torch.nn.Linear(3, 4)\n    return layer(x)")
     with Workers(text) as workers:
         assert workers.get().define("f", {}) == (True, None)
-        failure = workers.get().observe("call", {"x": torch.ones(2, 5)}, {}).failure
+        failure = next(workers.get().observe_all([("call", {"x": torch.ones(2, 5)}, {})])).failure
     assert (failure.cell, failure.line, failure.source) == ("cell 2", 3, "return layer(x)")

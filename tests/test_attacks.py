@@ -713,7 +713,7 @@ def test_side_by_side_they_are_as_far_apart(isolated, secret):
     with isolated.child() as first:
         first.open(notebook_text(IMPORTS, "\n".join(["def f(x):", *leave])))
         assert first.define("f", {}) == (True, None)
-        assert first.observe("call", {"x": 1}, {"gradient": False}).failure is None
+        assert next(first.observe_all([("call", {"x": 1}, {"gradient": False})])).failure is None
         for _, look in LEFT.values():
             assert loot(isolated, secret, f"loot += {look}") == ""
 

@@ -44,7 +44,7 @@ def opened(nursery, *sources):
 
 
 def seen(child):
-    return child.observe("call", X, {})
+    return next(child.observe_all([("call", X, {})]))
 
 
 def test_the_strongest_tier_is_the_first_that_works(strongest):
@@ -255,7 +255,7 @@ def test_the_limits_are_set(nursery):
     names = ("AS", "CPU", "FSIZE", "NOFILE", "CORE")
     body = "import resource\n    return [resource.getrlimit(getattr(resource, 'RLIMIT_' + name)) for name in %r]" % (names,)
     with opened(nursery, f"def f(x):\n    {body}") as child:
-        text = child.observe("call", X, {"gradient": False}).values["returned"].text
+        text = next(child.observe_all([("call", X, {"gradient": False})])).values["returned"].text
     limits = dict(zip(names, eval(text)))
     assert limits["CPU"] == (confine.SECONDS_OF_CPU,) * 2 and limits["FSIZE"] == (confine.FILE_SIZE,) * 2
     assert limits["NOFILE"] == (confine.OPEN_FILES,) * 2 and limits["CORE"] == (0, 0)

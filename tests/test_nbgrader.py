@@ -2,11 +2,7 @@
 
 import csv
 import json
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from conftest import ROOT
@@ -97,9 +93,7 @@ def hand_in(folder, student, data, name=f"{MODULE.slug}.ipynb", module=MODULE):
 
 def nbgrader(folder, *command, status=0):
     """Run a command of nbgrader in a course folder; returns its log."""
-    environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
-    command = [sys.executable, "-m", "nbgrader", *command]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    done = build.nbgrader(folder, *command)
     assert done.returncode == status, done.stderr
     return done.stderr
 
