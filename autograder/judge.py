@@ -5,7 +5,7 @@ import enum
 
 import numpy as np
 
-from autograder.sandbox.probes import CHANGED, DISTRIBUTION, GRADIENT, GRADIENT_ERROR, RETURNED, STRUCTURE, TRAINING
+from autograder.sandbox.probes import CHANGED, DISTRIBUTION, GRADIENT, GRADIENT_ERROR, LEAKS, RETURNED, STRUCTURE, TRAINING
 
 # How far two right answers can lie apart, by the dtype of the result: relative to the element, and to the largest element.
 TOLERANCES = {"float64": (1e-9, 1e-11), "float32": (1e-4, 1e-5), "float16": (2e-2, 2e-3), "bfloat16": (1e-1, 2e-2)}
@@ -108,9 +108,8 @@ def _unusable(name, observed, expected):
         return (
             f"The weights can't be loaded: {observed.values[name].text.strip(chr(39))}." if name in observed.values else "Its weights load."
         )
-    wanted = [
-        value for value in expected.values if value not in (CHANGED, GRADIENT_ERROR) and not value.startswith((GRADIENT, DISTRIBUTION))
-    ]
+    about_it = (CHANGED, GRADIENT_ERROR, LEAKS)
+    wanted = [value for value in expected.values if value not in about_it and not value.startswith((GRADIENT, DISTRIBUTION))]
     wanted = [value for value in wanted if not value.endswith(TRAINING)]
     expectation = f"({', '.join(wanted)})" if len(wanted) > 1 else " ".join(wanted) or "something else"
     if name not in observed.values:

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from autograder.sandbox import probes
 from solutions import block
 from solutions.attention import causal_mask
 from solutions.multi_head import load_torch_mha
@@ -117,3 +118,13 @@ def test_a_block_has_12_d_squared_parameters_and_13_d_more(d):
 def test_a_typing_error_in_norm_is_no_other_model():
     with pytest.raises(ValueError, match="'Post'"):
         block.TransformerBlock(8, 2, norm="Post")
+
+
+@pytest.mark.parametrize(
+    ("mask", "found"), [(causal_mask(3), "none"), (None, "output 0 (by token 1), output 0 (by token 2), output 1 (by token 2)")]
+)
+def test_the_leak_probe_tells_which_outputs_see_the_future(mask, found):
+    x, arguments = draw(2, 3, 8), {"x": draw(2, 3, 8), "mask": mask}
+    torch.manual_seed(0)
+    mine = block.TransformerBlock(8, 2).double().eval()
+    assert probes.leaks(mine, arguments, ("output",), mine(x, mask)) == found

@@ -297,7 +297,8 @@ def decoder_block_cases(draw):
     )
     yield case("both masks, source and target alike in length", part="masks", **decoder_block_inputs(draw, 2, 4, 4, 3, 6, 5),
                source_mask=lengths(3, 2, width=4), target_mask=causal_mask(4))  # fmt: skip
-    yield case("causal alone", part="masks", **decoder_block_inputs(draw, 1, 4, 4, 2, 4, 5), source_mask=None, target_mask=causal_mask(4))
+    yield case("causal alone", part="masks", **decoder_block_inputs(draw, 1, 4, 4, 2, 4, 5), source_mask=None, target_mask=causal_mask(4),
+               options={"leak": True})  # fmt: skip
     yield case("pre-norm", part="pre-norm", **decoder_block_inputs(draw, 2, 4, 3, 2, 6, 5, norm="pre"))
     yield case("pre-norm, both masks", part="pre-norm", **decoder_block_inputs(draw, 2, 4, 4, 3, 6, 5, norm="pre"),
                source_mask=lengths(4, 2, width=4), target_mask=causal_mask(4))  # fmt: skip

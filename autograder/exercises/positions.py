@@ -373,7 +373,14 @@ def rotary_attention_cases(draw):
     yield case("float32", **rotary_inputs(draw, 1, 4, 2, 6, dtype=SINGLE))
     yield case("positions with gaps", part="positions", **rotary_inputs(draw, 2, 4, 3, 2), positions=torch.tensor([3, 4, 9, 20]))
     yield case("base 20", part="positions", **rotary_inputs(draw, 2, 5, 2, 4, base=20.0))
-    yield case("a causal mask", part="mask", **rotary_inputs(draw, 2, 5, 3, 4), positions=None, mask=attention.causal_mask(5))
+    yield case(
+        "a causal mask",
+        part="mask",
+        **rotary_inputs(draw, 2, 5, 3, 4),
+        positions=None,
+        mask=attention.causal_mask(5),
+        options={"leak": True},
+    )
     padding = attention.padding_mask(torch.tensor([4, 2, 3]), 4)
     yield case("padding, as many heads as sequences", part="mask", **rotary_inputs(draw, 3, 4, 3, 2), positions=None, mask=padding)
 

@@ -12,6 +12,7 @@ What a probe returns under its own names, beside the documented results:
     gradient error        why there is none
     returned              what came back, where it is not what the exercise documents
     structure             what is wrong with the weights of a module
+    earlier outputs …     which of them a later token changes, where an exercise is causal
     distribution of NAME  counts of what came out of many random draws, category by category
 """
 
@@ -26,6 +27,7 @@ CHANGED, GRADIENT, GRADIENT_ERROR, RETURNED, STRUCTURE, DISTRIBUTION = (
     "changed inputs", "gradient of ", "gradient error", "returned", "structure", "distribution of ",
 )  # fmt: skip
 TRAINING = " in training mode"
+LEAKS = "earlier outputs that a later token changes"
 
 
 def call(target, inputs, returns=("output",), gradient=True):
@@ -36,8 +38,8 @@ def call(target, inputs, returns=("output",), gradient=True):
     return seen
 
 
-def build_load_call(target, inputs, returns=("output",), gradient=True):
-    """Build a module, load the given weights by name, and call it in eval and in train mode."""
+def build_load_call(target, inputs, returns=("output",), gradient=True, leak=False):
+    """Build a module, load the given weights by name, and call it in eval and in train mode; `leak` asks which outputs see the future."""
     arguments = {name: value for name, value in inputs.items() if name not in ("build", "weights")}
     module = target(*inputs["build"].values())
     if not isinstance(module, nn.Module):
@@ -52,7 +54,28 @@ def build_load_call(target, inputs, returns=("output",), gradient=True):
     seen = call_once(module, arguments, returns) | seen
     if gradient and RETURNED not in seen:
         seen |= gradients(lambda given: module(*positional(given)), arguments, returns, parameters)
+    if leak and RETURNED not in seen:
+        seen[LEAKS] = leaks(module, arguments, returns, seen[returns[0]])
     return seen
+
+
+def leaks(module, arguments, returns, output):
+    """Change one token of x (B, T, D) at a time: which outputs before it change? (One sequence of a batch for each token.)
+
+    output: the first of what is returned, as it was for these arguments
+    """
+    x = arguments["x"]
+    if not isinstance(output, torch.Tensor) or output.shape != x.shape:
+        return "unknown"
+    T = x.shape[1]
+    given = {name: value[:1].repeat(T, 1, 1) if hasattr(value, "dim") and value.dim() == 3 else value for name, value in arguments.items()}
+    step = torch.linspace(-1, 2, x.shape[-1], dtype=x.dtype)  # not the same for all features: a LayerNorm would take that away
+    changed = given["x"] + torch.eye(T, dtype=x.dtype)[:, :, None] * step  # sequence s has another token s
+    with torch.no_grad():
+        before, after = (named(module(*positional({**given, "x": each})), returns)[returns[0]] for each in (given["x"], changed))
+    differs = ~((after - before).abs().amax(-1) <= 1e-9)  # (T changed tokens, T outputs)
+    found = [f"output {t} (by token {s})" for s in range(T) for t in range(s) if differs[s, t]]
+    return ", ".join(found[:3]) + f" and {len(found) - 3} more" * (len(found) > 3) or "none"
 
 
 def find(name):

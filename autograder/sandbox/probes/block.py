@@ -17,11 +17,11 @@ REPEATS = 4000  # how many times one pair of tokens goes through a block with dr
 SHIFT, CATEGORIES = 4, 32  # of what dropout left of a block's two sub-layers
 
 
-def module(target, inputs, returns=("output",), gradient=True):
+def module(target, inputs, returns=("output",), gradient=True, leak=False):
     """`build_load_call`; without any "weights", a call of the module as it is built. An activation is given by its name."""
     inputs = _with_activation(inputs)
     if inputs["weights"]:
-        return build_load_call(target, inputs, returns, gradient)
+        return build_load_call(target, inputs, returns, gradient, leak)
     built = target(*inputs["build"].values())
     if not isinstance(built, nn.Module):
         return {RETURNED: built}
@@ -34,10 +34,10 @@ def _with_activation(inputs):
     return inputs if name is None else {**inputs, "build": {**inputs["build"], "activation": ACTIVATIONS[name]}}
 
 
-def block(target, inputs, returns=("output",), gradient=True):
+def block(target, inputs, returns=("output",), gradient=True, leak=False):
     """`module`; where the block has dropout, the distribution of what dropout leaves (see `block_weights` of the exercises)."""
     if not inputs["build"].get("dropout"):
-        return module(target, inputs, returns, gradient)
+        return module(target, inputs, returns, gradient, leak)
     built = target(*inputs["build"].values())
     if not isinstance(built, nn.Module):
         return {RETURNED: built}

@@ -10,13 +10,13 @@ from . import CHANGED, DISTRIBUTION, RETURNED, STRUCTURE, build_load_call, call_
 NOISE = 1e-9  # what rounding can do in float64; what depends on a token moves by far more
 
 
-def block(target, inputs, returns=("output",), gradient=True, dropout=False):
+def block(target, inputs, returns=("output",), gradient=True, dropout=False, leak=False):
     """build_load_call; or, with `dropout`, what a block's sub-layers add to x = 0 in training, and whether dropout acts at all.
 
     For that, the weights are given so that the sub-layers add 1, 2, 4, whatever they read: 0 and the bias of the last layer.
     """
     if not dropout:
-        return build_load_call(target, inputs, returns, gradient)
+        return build_load_call(target, inputs, returns, gradient, leak)
     arguments = {name: value for name, value in inputs.items() if name not in ("build", "weights")}
     module = target(*inputs["build"].values())
     if not isinstance(module, nn.Module):

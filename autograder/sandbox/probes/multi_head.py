@@ -1,4 +1,4 @@
-"""What the module `multi_head` alone needs: leaks past a causal mask, dropout on weights, and weights copied between modules.
+"""What the module `multi_head` alone needs: dropout on weights, and weights copied between modules.
 
 Shapes: B batch, T queries, S keys, H heads, D model width.
 """
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from . import CHANGED, DISTRIBUTION, GRADIENT, RETURNED, STRUCTURE, call_once, gradients, load, named, positional
+from . import CHANGED, DISTRIBUTION, GRADIENT, LEAKS, RETURNED, STRUCTURE, call_once, gradients, leaks, load, named, positional
 
 RETURNS = ("output", "weights")
 AXES = ("sequences", "heads", "queries", "keys")  # of weights (B, H, T, S)
@@ -34,8 +34,7 @@ def attention(target, inputs, returns=RETURNS, gradient=True, leak=False):
     if gradient:
         seen |= _without_noise(gradients(lambda given: module(*positional(given)), arguments, returns, parameters))
     if leak:
-        usable = isinstance(seen["output"], torch.Tensor) and seen["output"].shape == inputs["x"].shape
-        seen["earlier outputs that a later token changes"] = _leaks(module, arguments) if usable else "unknown"
+        seen[LEAKS] = leaks(module, arguments, returns, seen["output"])
     return seen
 
 
@@ -45,18 +44,6 @@ def _without_noise(found):
     if gradient is not None and gradient.abs().max() < 1e-5:
         found[GRADIENT + "W_K.bias"] = torch.zeros_like(gradient)
     return found
-
-
-def _leaks(module, arguments):
-    """Change one token at a time: which outputs before it change? (One sequence of the batch for each token.)"""
-    T = arguments["x"].shape[1]
-    x = arguments["x"][:1].repeat(T, 1, 1)  # (T, T, D)
-    changed = x + torch.eye(T, dtype=x.dtype)[:, :, None]  # sequence s has another token s
-    with torch.no_grad():
-        before, after = (named(module(*positional({**arguments, "x": each})), RETURNS)["output"] for each in (x, changed))
-    differs = ~((after - before).abs().amax(-1) <= 1e-9)  # (T changed tokens, T outputs)
-    found = [f"output {t} (by token {s})" for s in range(T) for t in range(s) if differs[s, t]]
-    return ", ".join(found[:3]) + f" and {len(found) - 3} more" * (len(found) > 3) or "none"
 
 
 def _dropout(module, inputs, seen):
