@@ -1,7 +1,6 @@
 """`python -m autograder`: check a notebook, grade a class, prove the grader, build the notebooks."""
 
 import argparse
-import contextlib
 import json
 import os
 import sys
@@ -11,9 +10,10 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 from tqdm import tqdm
 
-from autograder import build, exercises, grading, report, selftest
-from autograder.check import COULD_NOT_CHECK, PASSED
-from autograder.exercise import PUBLIC_SEED
+from autograder import exercises, report
+from autograder.verdict import COULD_NOT_CHECK, PASSED, CanNotCheck
+
+# each command imports what it needs: torch and nbgrader take seconds
 
 
 def main(arguments=None):
@@ -27,7 +27,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     try:
         return options.run(options)
-    except (grading.CanNotCheck, ValueError) as error:
+    except (CanNotCheck, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
 
@@ -37,15 +37,17 @@ def _check_parser(parser):
     parser.add_argument("--exercise", default="", metavar="NAME", help="only this exercise")
     parser.add_argument("--format", choices=("text", "json", "gradescope"), default="text", help="gradescope: as its results.json")
     parser.add_argument("--json", action="store_const", const="json", dest="format", help="the same as --format json")
-    parser.add_argument("--seed", type=int, default=PUBLIC_SEED, help="of the numbers in the cases")
+    parser.add_argument("--seed", type=int, default=exercises.PUBLIC_SEED, help="of the numbers in the cases")
     parser.set_defaults(run=_check)
 
 
 def _check(options):
+    from autograder import grading
+
     try:
         text = grading.read(options.notebook)
         module, verdicts = grading.check_text(text, options.exercise, options.seed, _bar)
-    except grading.CanNotCheck as error:
+    except CanNotCheck as error:
         if options.format == "gradescope":
             print(json.dumps(report.gradescope_refused(str(error)), indent=2))  # it would else tell the learner nothing
         raise
@@ -84,22 +86,25 @@ def _grade_parser(parser):
 
 
 def _grade(options):
-    from autograder import engine, gradebook, isolation  # nbgrader, and what only Linux has: no other command needs them
+    from autograder import engine
 
-    module = exercises.module(options.module)
+    def book():
+        # jsonschema would build a grammar of web addresses, which takes a second and no notebook needs
+        sys.modules.setdefault("rfc3987_syntax", None)
+        from autograder import gradebook
+
+        return gradebook.Book(options.gradebook, options.module)
+
+    exercises.require(options.module)
     jobs = len(os.sched_getaffinity(0)) if options.jobs is None else options.jobs
     settings = {"seed": options.seed, "jobs": jobs, "scheduler": options.scheduler, "tier": options.isolation}
-    try:
-        with gradebook.Book(options.gradebook, module) if options.gradebook else contextlib.nullcontext() as book:
-            records = engine.grade(options.folder, module, options.out, book=book, **settings)
-    except isolation.NoIsolation as error:
-        raise grading.CanNotCheck(str(error)) from None
+    records = engine.grade(options.folder, options.module, options.out, book=book if options.gradebook else None, **settings)
     left = [record for record in records if record["ending"] != engine.GRADED]
     for record in left:
         print(report.printable(f"Not graded: {record['who']}. {record['message']}"))
     scores = sorted(record["score"] for record in records if record["ending"] == engine.GRADED)
     if scores:
-        spread = f"{scores[0]} to {scores[-1]} of {module.points} points, the median {scores[len(scores) // 2]}"
+        spread = f"{scores[0]} to {scores[-1]} of {records[0]['points']} points, the median {scores[len(scores) // 2]}"
         print(f"{len(scores)} graded: {spread}. Each has a line in {options.out}.")
     return 0 if not left else 1 if scores else 2
 
@@ -110,6 +115,8 @@ def _selftest_parser(parser):
 
 
 def _selftest(options):
+    from autograder import selftest
+
     counts = selftest.selftest(_modules(options))
     print("\n".join([*counts.faults, counts.line()]))
     return 1 if counts.faults else 0
@@ -122,6 +129,8 @@ def _build_parser(parser):
 
 
 def _build(options):
+    from autograder import build
+
     for module in tqdm(_modules(options), unit=" modules"):
         build.build(module, options.execute)
     return 0

@@ -7,9 +7,11 @@ import inspect
 import textwrap
 import types
 
-from autograder import exercises, mutants
+from autograder import exercises, mutants, process
+from autograder.cells import is_stub
 from autograder.process import Ended, OwnProcess
-from autograder.sandbox.observe import Failure, Observation
+from autograder.sandbox.nursery import LATE
+from autograder.sandbox.observe import Observation
 
 
 class KernelAnswer:
@@ -19,6 +21,8 @@ class KernelAnswer:
         self._target = target
         self._reached, self._libraries = _reached(target)
         self.calls = set(self._reached) - {getattr(target, "__name__", "")}
+        node = _node(target)
+        self.written = node is None or not is_stub(node)
 
     def source(self):
         """The text of the answer and of the learner's functions that it calls, with imports for what it calls of libraries."""
@@ -28,10 +32,8 @@ class KernelAnswer:
                 texts.append(f"from library import {getattr(value, '__name__', 'something')}")
         for value in self._reached.values():
             for piece in [value, *_functions(value)] if inspect.isclass(value) else _functions(value):
-                with contextlib.suppress(OSError, TypeError, SyntaxError):  # no source, or a lambda in the middle of a line
-                    text = textwrap.dedent(inspect.getsource(piece))
-                    ast.parse(text)
-                    texts.append(text)
+                if node := _node(piece):
+                    texts.append(ast.unparse(node))
         return "\n\n".join(texts)
 
     def observe(self, exercise, cases, given=()):
@@ -45,9 +47,11 @@ class NotebookAnswer:
 
     def __init__(self, workers, notebook, name):
         self._workers, self._notebook, self._name = workers, notebook, name
-        statements = notebook.slice(name)
+        statements, self._program = notebook.slice(name), notebook.program(name)
         self.calls = set().union(*(statement.uses for statement in statements)) - {name}
-        self.exists = any(name in statement.binds for statement in statements)
+        binding = [statement.node for statement in statements if name in statement.binds]
+        self.exists = bool(binding)
+        self.written = self.exists and not is_stub(binding[-1])
 
     def source(self):
         """The text of the statements on which the answer depends."""
@@ -56,22 +60,14 @@ class NotebookAnswer:
     def observe(self, exercise, cases, given=()):
         """The observations of the cases; `given` exercises are answered by their references."""
         observed = []
+        sources = self._carried() | {other.name: mutants.source(other.reference) for other in given}
         try:
-            worker = self._workers.get()
-            sources = self._carried() | {other.name: mutants.source(other.reference) for other in given}
-            defined, failure = worker.define(self._name, sources)
-            if not defined:
-                failure = failure or Failure("NameError", f"{self._name} is not defined once the notebook's definitions have run.")
-                return [Observation(failure=failure)] * len(cases)
-            probes = [(exercise.probe, case.inputs, {**exercise.options, **case.options}) for case in cases]
-            for observation in worker.observe_all(probes):
+            probes = [_probe(exercise, case) for case in cases]
+            for observation in self._workers.get().observe(self._name, self._program, probes, sources):
                 observed.append(observation)
         except Ended as ended:
             self._workers.discard()
             observed += [Observation(failure=ended.failure)] * (len(cases) - len(observed))
-        finally:
-            if given:  # it has seen references; what it kept of them must not answer the next exercise
-                self._workers.discard()
         return observed
 
     def _carried(self):
@@ -84,14 +80,22 @@ class NotebookAnswer:
         return sources
 
 
+@functools.lru_cache(maxsize=2048)
+def _probe(exercise, case):
+    """The frame of a case: the same for every notebook of a class."""
+    return process.probe(exercise.probe, case.inputs, {**exercise.options, **case.options})
+
+
 class Workers:
     """One worker process at a time, with the notebook open in it; a context manager.
 
+    names: of what it will be asked for
     nursery: an isolation.Nursery; without one, the processes are not isolated
     """
 
-    def __init__(self, text, nursery=None):
-        self._text, self._nursery, self._worker = text, nursery, None
+    def __init__(self, notebook, names, nursery=None):
+        self._texts, self._nursery, self._worker = notebook.texts, nursery, None
+        self._late = [word for word in LATE if any(word in notebook.source(name) for name in names)]
 
     def __enter__(self):
         return self
@@ -102,8 +106,8 @@ class Workers:
     def get(self):
         """The worker, started where there is none. Raises Ended and InfrastructureError."""
         if self._worker is None:
-            self._worker = self._nursery.child() if self._nursery else OwnProcess()
-            self._worker.open(self._text)
+            self._worker = self._nursery.child(self._late) if self._nursery else OwnProcess()
+            self._worker.open(self._texts)
         return self._worker
 
     def discard(self):
@@ -111,6 +115,13 @@ class Workers:
         if self._worker is not None:
             self._worker.end()
             self._worker = None
+
+
+def _node(target):
+    """The definition of a function or class; None where its text can't be had: made by exec, or a lambda in the middle of a line."""
+    with contextlib.suppress(OSError, TypeError, SyntaxError):
+        return ast.parse(textwrap.dedent(inspect.getsource(target))).body[0]
+    return None
 
 
 def _functions(target):

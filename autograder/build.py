@@ -19,8 +19,8 @@ import nbformat
 from nbclient import NotebookClient
 
 from autograder import cells
+from autograder.exercises import ROOT, learners_path, worked_path
 
-ROOT = Path(__file__).resolve().parent.parent
 KERNEL = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -32,25 +32,15 @@ EXERCISE = re.compile(r"^<!-- exercise: (\w+) -->$", re.MULTILINE)
 def build(module, execute=False):
     """Write both notebooks of a module; the worked one is executed where its cells have changed, or always."""
     notebook = worked(module)
-    before = worked_path(module)
+    before = worked_path(module.name)
     if not execute and before.exists() and without_outputs(old := nbformat.read(before, 4)) == notebook and has_outputs(old):
         notebook = old
     else:
         run(notebook, before.parent)
     nbformat.write(notebook, before)
-    learners = learners_path(module)
+    learners = learners_path(module.name)
     learners.parent.mkdir(parents=True, exist_ok=True)
     learners.write_text(release(module, notebook), encoding="utf-8")
-
-
-def worked_path(module):
-    """Where the worked notebook is."""
-    return ROOT / "solutions" / module.folder / f"{module.slug}.ipynb"
-
-
-def learners_path(module):
-    """Where the learner's notebook is."""
-    return ROOT / "notebooks" / module.folder / f"{module.slug}.ipynb"
 
 
 def worked(module):

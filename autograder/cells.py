@@ -25,6 +25,17 @@ def stub(reference):
     return re.sub(rf"( *){BEGIN}.*?{END}", r"\1# YOUR CODE HERE\n\1raise NotImplementedError()", solution(reference), flags=re.DOTALL)
 
 
+def is_stub(node):
+    """Whether a definition is still as it was given out: nothing in its functions but `raise NotImplementedError()`."""
+    if isinstance(node, ast.ClassDef):
+        functions = _functions(node)
+        return bool(functions) and all(map(is_stub, functions))
+    if not isinstance(node, ast.FunctionDef):
+        return False
+    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    return len(body) == 1 and isinstance(body[0], ast.Raise) and "NotImplementedError" in ast.unparse(body[0])
+
+
 def _functions(node):
     if isinstance(node, ast.FunctionDef):
         return [node]

@@ -5,49 +5,24 @@ import functools
 import itertools
 
 from autograder import judge, mutants, rules
-from autograder.exercise import PUBLIC_SEED
-
-PASSED, FAILED, NOT_ATTEMPTED, COULD_NOT_CHECK = "passed", "failed", "not_attempted", "could_not_check"
-
-
-@dataclasses.dataclass(frozen=True)
-class Verdict:
-    """What is said of one answer. `what` is what the numbers say, `why` an interpretation, `look` one line to run."""
-
-    name: str
-    status: str
-    points: int
-    parts: dict  # {part: (points earned, points)}
-    what: str = ""
-    why: tuple = ()
-    look: str = ""
-    mistakes: tuple = ()
-    notes: tuple = ()
-
-    @property
-    def score(self):
-        return sum(earned for earned, _ in self.parts.values())
-
-    @property
-    def message(self):
-        """All of it, as plain text."""
-        lines = [self.what, *(f"Why: {why}" for why in self.why), f"Try: {self.look}" if self.look else "", *self.notes]
-        return "\n".join(line for line in lines if line)
+from autograder.exercises import PUBLIC_SEED
+from autograder.verdict import FAILED, NOT_ATTEMPTED, PASSED, Verdict
 
 
-def check(exercise, answer, seed, earlier=()):
+def check(exercise, answer, seed):
     """The Verdict on an answer.
 
     answer: a KernelAnswer or a NotebookAnswer
     seed: of the cases' numbers
-    earlier: exercises that the answer may rely on; if the fault is in one of them, the verdict says so
     """
-    cases = exercise.draw(seed)
+    nothing = without_points(exercise, NOT_ATTEMPTED, "Nothing is written here yet.")
+    if not answer.written:
+        return nothing
+    cases, source = exercise.draw(seed), answer.source()
     observed = answer.observe(exercise, cases)
-    if all(observation.failure and observation.failure.type == "NotImplementedError" for observation in observed):
-        return without_points(exercise, NOT_ATTEMPTED, "Nothing is written here yet.")
+    if not source and all(each.failure and each.failure.type == "NotImplementedError" for each in observed):
+        return nothing  # made by exec, so that there is no text to be seen
     expected = exercise.expected(seed)
-    source = answer.source()
     notes = _notes(observed, rules.indirect(source) if exercise.forbidden else ())
     found = judge.differences(cases, observed, expected, exercise.parts)
     used = rules.broken(source, exercise.forbidden)
@@ -61,14 +36,39 @@ def check(exercise, answer, seed, earlier=()):
         return Verdict(exercise.name, PASSED, exercise.points, _parts(exercise, ()), f"Right, in all {len(cases)} cases.", notes=notes)
     first = found[0]
     named = diagnose(exercise, cases, observed, seed)
-    its_own = bool(named) and not any(mistake.at for mistake in named)  # with that mistake alone it would be as wrong: no other is needed
-    why = (*(mistake.why for mistake in named), *(() if its_own else _carried_forward(exercise, answer, cases, expected, earlier)))
+    why, ids = tuple(mistake.why for mistake in named), tuple(mistake.id for mistake in named)
     seed_text = "" if seed == PUBLIC_SEED else f", seed={seed}"
     return Verdict(
         exercise.name, FAILED, exercise.points, _parts(exercise, exercise.parts if used else {difference.part for difference in found}),
         f"Called {quote(exercise, first.case)}  [{first.case.name}]\n{first.text}{_more(found, len(cases))}", why,
-        f'check.rerun({exercise.name}, "{first.case.name}"{seed_text})', tuple(mistake.id for mistake in named), notes,
+        f'check.rerun({exercise.name}, "{first.case.name}"{seed_text})', first.case.name, ids, notes,
     )  # fmt: skip
+
+
+def carried_forward(verdict, exercise, answer, seed, earlier):
+    """The Verdict; where the answer is right once the learner's earlier functions are the reference's, it says that the fault is there.
+
+    earlier: exercises that the answer may rely on
+    """
+    named = [mistake for mistake in exercise.mistakes if mistake.id in verdict.mistakes]
+    its_own = named and not any(mistake.at for mistake in named)  # with that mistake alone it would be as wrong: no other is needed
+    if its_own or not verdict.case:  # it is right, or no case was to blame
+        return verdict
+    relied_on = [other for other in earlier if other.name in answer.calls and other.name != exercise.name]
+    cases, expected = exercise.draw(seed), exercise.expected(seed)
+    first = [case.name for case in cases].index(verdict.case)
+    for given in [[other] for other in relied_on] + ([relied_on] if len(relied_on) > 1 else []):
+        for some in (
+            slice(first, first + 1),
+            slice(None),
+        ):  # where the one that told of the fault is still wrong, the others need not be run
+            if judge.differences(cases[some], answer.observe(exercise, cases[some], given), expected[some], exercise.parts):
+                break
+        else:
+            names = " and ".join(other.name for other in given)
+            why = f"With the reference's {names} in the place of yours, this passes: the fault is in {names}, not here."
+            return dataclasses.replace(verdict, why=(*verdict.why, why))
+    return verdict
 
 
 def without_points(exercise, status, what, notes=()):
@@ -117,16 +117,6 @@ def quote(exercise, case):
         inputs.pop("weights", None)
     arguments = (", ".join(map(_brief, value)) if name.startswith("*") else f"{name}={_brief(value)}" for name, value in inputs.items())
     return f"{call}({', '.join(arguments)})"
-
-
-def _carried_forward(exercise, answer, cases, expected, earlier):
-    """Whether it is right once the learner's earlier functions are the reference's: then the fault is there."""
-    relied_on = [other for other in earlier if other.name in answer.calls and other.name != exercise.name]
-    for given in [[other] for other in relied_on] + ([relied_on] if len(relied_on) > 1 else []):
-        if not judge.differences(cases, answer.observe(exercise, cases, given), expected, exercise.parts):
-            names = " and ".join(other.name for other in given)
-            return (f"With the reference's {names} in the place of yours, this passes: the fault is in {names}, not here.",)
-    return ()
 
 
 def _parts(exercise, lost):

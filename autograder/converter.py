@@ -4,25 +4,34 @@ A submission is repaired first, into a folder of its own, so that all later step
 What can't be graded gets no score but a page that says why, and is named when the rest of the class is done.
 """
 
+import functools
 import glob
 import json
+import multiprocessing
 import os
 import re
 import secrets
 import shutil
+import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import nbformat
 from nbconvert.exporters import HTMLExporter
 from nbgrader import utils
-from nbgrader.api import Gradebook
 from nbgrader.apps import api, autogradeapp
-from nbgrader.converters import Autograde
+from nbgrader.converters import Autograde, autograde
 from nbgrader.converters.base import NbGraderException
 from nbgrader.server_extensions.formgrader import base as formgrader
 
-KEY = "attention_by_hand"  # in the metadata of what is in autograded/: what was graded, and how
+from autograder import engine, exercises, preprocessor
+from autograder.gradebook import one_transaction, timestamp
+from autograder.page import KEY
+from autograder.verdict import CanNotCheck
+
+AHEAD = 3  # submissions that are being graded ahead of nbgrader's own steps, for each core
 
 
 def install(config):
@@ -32,7 +41,7 @@ def install(config):
     formgrader.BaseHandler.exporter = property(_exporter)
     own = "nbgrader.preprocessors."  # of its steps those that a repaired notebook needs: its metadata are those that were given out
     config.Autograde.sanitize_preprocessors = [f"{own}OverwriteCells"]
-    config.Autograde.autograde_preprocessors = ["autograder.executor.Grade", f"{own}SaveAutoGrades", f"{own}AssignLatePenalties"]
+    config.Autograde.autograde_preprocessors = ["autograder.preprocessor.Grade", f"{own}SaveAutoGrades", f"{own}AssignLatePenalties"]
 
 
 def _exporter(handler):
@@ -49,34 +58,33 @@ def _capture_log(app):
 
 
 class CourseAutograde(Autograde):
-    """nbgrader's Autograde, for submissions as they really arrive."""
+    """nbgrader's Autograde, for submissions as they really arrive; processes of its own grade ahead of nbgrader's steps."""
 
     def start(self):
         """Grade what is new or has changed. Raises NbGraderException where some could not be graded, after all others were."""
-        self._seed = secrets.randbits(32)
+        self._seed = secrets.randbits(62)
         self._not_graded = {}  # {student: sentence}
-        from autograder import isolation
-
-        with tempfile.TemporaryDirectory() as self._repaired, isolation.one_core(os.getpid()):
+        self._at_work = {}  # {student: what is known of them before, and the _Call that grades them}
+        self._prepared = {}  # {student: Prepared} of the one whose turn it is
+        with tempfile.TemporaryDirectory() as self._repaired:
             super().start()
 
     def init_notebooks(self):
         """Take every folder that was handed in, whatever is in it."""
-        # not before they are needed: most of nbgrader's commands never grade
-        from autograder import executor, exercises, grading, isolation, submission
-
         assignment = self.coursedir.assignment_id
-        released = self.coursedir.format_path(self.coursedir.release_directory, ".", assignment)
-        try:
-            self._module = exercises.in_folder(assignment)
-            isolation.for_others(executor.Grade(parent=self).isolation)
-            self._master = submission.given_out(os.path.join(released, f"{self._module.slug}.ipynb"), self._module)
-        except (isolation.NoIsolation, grading.CanNotCheck, ValueError) as error:
-            raise self._refused(str(error)) from None
         submitted = self.coursedir.submitted_directory
         pattern = self.coursedir.format_path(submitted, "(?P<student>[^/]+)", re.escape(assignment), escape=True)
         found = glob.glob(self.coursedir.format_path(submitted, self.coursedir.student_id, assignment))
         self._folders = {re.fullmatch(pattern, path)["student"]: path for path in sorted(found)}
+        self._processes = min(len(self._folders), len(os.sched_getaffinity(0))) or 1
+        released = self.coursedir.format_path(self.coursedir.release_directory, ".", assignment)
+        try:
+            self._name = exercises.in_folder(assignment)
+            self._file = f"{exercises.slug(self._name)}.ipynb"
+            self._released = os.path.abspath(os.path.join(released, self._file))
+            self._tier = self._call(engine.ready, self._name, self._released, preprocessor.Grade(parent=self).isolation).result()
+        except (CanNotCheck, ValueError) as error:
+            raise self._refused(str(error)) from None
         if not self._folders:
             raise self._refused(f"There is no submission of {assignment} in {os.path.join(self.coursedir.root, submitted)}.")
         for student, path in self._folders.items():
@@ -84,15 +92,21 @@ class CourseAutograde(Autograde):
                 self._not_graded[student] = f"{path} is no folder of its own."
                 continue
             folder = self.coursedir.format_path(self._repaired, student, assignment)
-            self.assignments[folder] = [os.path.join(folder, f"{self._module.slug}.ipynb")]
+            self.assignments[folder] = [os.path.join(folder, self._file)]
+        taken = [student for student in self._folders if student not in self._not_graded]
+        # in the order in which nbgrader takes them
+        self._waiting = iter(sorted(taken, key=lambda student: self.coursedir.format_path(self._repaired, student, assignment)))
 
     def convert_notebooks(self):
-        """Grade them all, one after the other, then name those that could not be graded."""
+        """Grade them all, then name those that could not be graded."""
         submitted = self.coursedir.submitted_directory
         self.coursedir.submitted_directory = self._repaired
         try:
-            super().convert_notebooks()
+            with one_transaction(self.coursedir.db_url, self.coursedir.course_id) as self._session:
+                super().convert_notebooks()
         finally:
+            for _, call in self._at_work.values():
+                call.cancel()
             self.coursedir.submitted_directory = submitted
             for student, sentence in self._not_graded.items():
                 self.log.error("Not graded: %s. %s", student, sentence)
@@ -101,63 +115,117 @@ class CourseAutograde(Autograde):
 
     def init_destination(self, assignment_id, student_id):
         """Repair a submission; returns whether it is to be graded: it is new, or has changed, or all are to be graded again."""
+        self._session.rollback()  # what an earlier one left that failed on its way
+        before, prepared = self._next(student_id)
+        self._prepared = {student_id: prepared}
+        if prepared.error:
+            self._not_graded[student_id] = prepared.error
+            shutil.rmtree(self._format_dest(assignment_id, student_id), ignore_errors=True)
+            return False
+        if prepared.not_gradable:
+            self._not_graded[student_id] = prepared.not_gradable
         folder = Path(self.coursedir.format_path(self._repaired, student_id, assignment_id))
         folder.mkdir(parents=True)
-        notebook = self._repair(student_id)
-        nbformat.write(notebook, folder / f"{self._module.slug}.ipynb")
+        nbformat.write(nbformat.from_dict(prepared.notebook), folder / self._file)
         if handed_in := timestamp(self._folders[student_id]):
             (folder / "timestamp.txt").write_text(handed_in)
-        before = _record(Path(self._format_dest(assignment_id, student_id)) / f"{self._module.slug}.ipynb")
-        changed = before.get("submitted") != notebook.metadata[KEY]["submitted"] or "refused" in before
+        changed = before.get("submitted") != prepared.notebook["metadata"][KEY]["submitted"] or "refused" in before
         force, self.force = self.force, self.force or changed
         try:
             return super().init_destination(assignment_id, student_id)
         finally:
             self.force = force
 
-    def _repair(self, student_id):
-        """The notebook to be graded; where there is none, an empty one that says why."""
-        from autograder import executor, repair, submission
+    def _next(self, student_id):
+        """(what is known of the graded notebook of a student, the Prepared submission), while those after it are being graded."""
+        for _, student in zip(range(AHEAD * self._processes + 1 - len(self._at_work)), self._waiting):
+            path = Path(self._format_dest(self.coursedir.assignment_id, student)) / self._file
+            known = _record(path)
+            again = self.force or not path.exists() or "refused" in known
+            self._at_work[student] = known, self._grade(student, "" if again else known.get("submitted", ""))
+        known, call = self._at_work.pop(student_id)
+        return known, call.result()
 
-        try:
-            repaired = submission.repaired(self._folders[student_id], self._module, self._master)
-            return executor.stamped(repaired.notebook, repairs=list(repaired.repairs))
-        except repair.NotGradable as error:
-            self._not_graded[student_id] = str(error)
-            return executor.stamped(self._master, refused=error.learner)
+    def _grade(self, student, known):
+        path = os.path.abspath(self._folders[student])
+        return self._call(engine.prepare, path, self._name, self._released, self._seed, self._tier, known)
+
+    def _call(self, *call):
+        return _Call(self._processes, *call)
 
     def init_single_notebook_resources(self, notebook_filename):
-        """nbgrader's, and the seed of this run."""
+        """nbgrader's, and the verdicts."""
         resources = super().init_single_notebook_resources(notebook_filename)
-        resources["nbgrader"]["seed"] = self._seed
+        student = resources["nbgrader"]["student"]
+        prepared = self._prepared[student]
+        if prepared.verdicts is None and not prepared.not_gradable:  # nothing has changed but the time at which it was handed in
+            prepared = self._prepared[student] = self._grade(student, "").result()
+        resources["nbgrader"]["verdicts"] = prepared.verdicts
         return resources
 
     def convert_single_notebook(self, notebook_filename):
         """Grade one; where that is not possible, leave no score that could be taken for a grade."""
-        from autograder.grading import CanNotCheck
-        from autograder.process import InfrastructureError
-
         resources = self.init_single_notebook_resources(notebook_filename)["nbgrader"]
         student, assignment = resources["student"], resources["assignment"]
         try:
             super().convert_single_notebook(notebook_filename)
-        except (CanNotCheck, InfrastructureError) as error:
+        except CanNotCheck as error:
             self._not_graded[student] = str(error)
             shutil.rmtree(self._format_dest(assignment, student), ignore_errors=True)
+            self._session.rollback()
         else:
             if student in self._not_graded:
                 self._leave_to_a_person(resources)
+            self._session.commit()
 
     def _leave_to_a_person(self, resources):
-        with Gradebook(self.coursedir.db_url, self.coursedir.course_id) as gradebook:
-            notebook = gradebook.find_submission_notebook(resources["notebook"], resources["assignment"], resources["student"])
-            for grade in notebook.grades:
-                grade.auto_score, grade.needs_manual_grade = None, True
-            gradebook.db.commit()
+        notebook = autograde.Gradebook().find_submission_notebook(resources["notebook"], resources["assignment"], resources["student"])
+        for grade in notebook.grades:
+            grade.auto_score, grade.needs_manual_grade = None, True
 
     def _refused(self, sentence):
         self.log.error(sentence)
         return NbGraderException(sentence)
+
+
+class _Call:
+    """A call of a function in one of several processes; where these were lost with one of them, once more."""
+
+    def __init__(self, processes, *call):
+        self._processes, self._call = processes, call
+        self._future = _pool(processes).submit(*call)
+
+    def result(self):
+        """What it returns, and raises."""
+        try:
+            return self._future.result()
+        except BrokenProcessPool:
+            _pool.cache_clear()
+            return _pool(self._processes).submit(*self._call).result()
+
+    def cancel(self):
+        """It is not wanted any more."""
+        self._future.cancel()
+
+
+@functools.cache
+def _pool(processes):
+    """So many processes that grade, kept for the next time: formgrader's button grades one submission after the other.
+
+    nbgrader's own process, which may be Jupyter's server, imports no torch, and is not forked.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["autograder.executor"])
+    pool = ProcessPoolExecutor(processes, context, initializer=engine.start_worker)
+    main, hidden = sys.modules["__main__"], {}
+    for name in ("__file__", "__spec__"):  # they would import the program that was started: all of nbgrader
+        hidden[name] = getattr(main, name, None)
+        setattr(main, name, None)
+    for _ in range(processes):
+        pool.submit(os.getpid)  # starts one
+    for name, value in hidden.items():
+        setattr(main, name, value)
+    return pool
 
 
 def _record(path):
@@ -166,13 +234,3 @@ def _record(path):
         return json.loads(path.read_text(encoding="utf-8"))["metadata"][KEY]
     except (OSError, ValueError, KeyError):
         return {}
-
-
-def timestamp(folder):
-    """What nbgrader noted as the time of a submission, if it is a time; "" where there is none."""
-    try:
-        with open(os.open(os.path.join(folder, "timestamp.txt"), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), encoding="utf-8") as file:
-            text = file.read(100).strip()
-        return text if utils.parse_utc(text) else ""
-    except (OSError, ValueError, OverflowError):
-        return ""

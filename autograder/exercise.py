@@ -9,12 +9,11 @@ import numpy as np
 import torch
 
 from autograder import mutants
+from autograder.exercises import PUBLIC_SEED, folder, slug
 from autograder.sandbox import observe, probes
 
-PUBLIC_SEED = 0
 
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Case:
     """One call of the answer: named inputs, in the order of the signature, and the part whose points depend on it."""
 
@@ -87,16 +86,17 @@ class Exercise:
     def is_class(self):
         return inspect.isclass(self.reference)
 
+    @functools.lru_cache(maxsize=64)  # noqa: B019 (exercises live as long as the process)
     def draw(self, seed):
-        """The cases, with numbers from that seed."""
-        return list(self.cases(Draw(seed)))
+        """The cases, with numbers from that seed; they are shared, and to be left as they are."""
+        return tuple(self.cases(Draw(seed)))
 
     def observe(self, target, cases):
         """Lazily, what the probe sees of any implementation in this process, case by case."""
         for case in cases:
-            yield observe.observe(self.probe, target, case.inputs, {**self.options, **case.options})
+            yield observe.observe(self.probe, target, probes.copied(case.inputs), {**self.options, **case.options})
 
-    @functools.lru_cache(maxsize=64)  # noqa: B019 (exercises live as long as the process)
+    @functools.lru_cache(maxsize=64)  # noqa: B019
     def expected(self, seed):
         """The reference's observations of the cases of that seed. Raises RuntimeError where it is not what the case says."""
         cases = self.draw(seed)
@@ -125,11 +125,11 @@ class Module:
 
     @property
     def slug(self):
-        return self.name.replace("_", "-")
+        return slug(self.name)
 
     @property
     def folder(self):
-        return f"{self.number:02d}-{self.slug}"
+        return folder(self.name)
 
     @property
     def points(self):

@@ -1,31 +1,44 @@
 """Writing results into nbgrader's gradebook and its folder `autograded`, as `nbgrader autograde` would have: one process, one writer."""
 
+import contextlib
+import functools
 import os
 import warnings
 from pathlib import Path
 
+from nbformat import v4
+from nbgrader import utils
 from nbgrader.api import Gradebook, MissingEntry
+from nbgrader.converters import autograde
+from nbgrader.preprocessors import AssignLatePenalties, latesubmissions, overwritecells, saveautogrades
 from sqlalchemy.exc import SAWarning
+from traitlets.config import Config, ConfigFileNotFound, PyFileConfigLoader
 
+from autograder import exercises
 from autograder.engine import GRADED
-from autograder.grading import CanNotCheck
+from autograder.verdict import CanNotCheck
 
 
 class Book:
     """The gradebook of a course folder, for one module; a context manager. Manual grades and comments stay. Raises CanNotCheck."""
 
-    def __init__(self, course, module):
-        self._course, self._module = Path(course), module
+    def __init__(self, course, name):
+        self._course, self._slug, self._folder = Path(course), exercises.slug(name), exercises.folder(name)
         path = self._course / "gradebook.db"
-        advice = f"Run this there first: nbgrader generate_assignment {module.folder} --create"
+        advice = f"Run this there first: nbgrader generate_assignment {self._folder} --create"
         if not path.exists():
             raise CanNotCheck(f"There is no gradebook in {course}. {advice}")
-        self._gradebook = Gradebook(f"sqlite:///{path.resolve()}")
+        self._url = f"sqlite:///{path.resolve()}"
+        self._gradebook, self._session = _uncommitted(self._url)
+        self._session.expire_on_commit = False  # nobody else writes: what was read need not be read again for each submission
         try:
-            self._gradebook.find_assignment(module.folder)
+            self._assignment = self._gradebook.find_assignment(self._folder)
         except MissingEntry:
             self._gradebook.close()
-            raise CanNotCheck(f"The gradebook in {course} has no assignment {module.folder}. {advice}") from None
+            raise CanNotCheck(f"The gradebook in {course} has no assignment {self._folder}. {advice}") from None
+
+        (notebook,) = (each for each in self._assignment.notebooks if each.name == self._slug)
+        self._cells = {cell.id: (cell.name, cell.max_score) for cell in notebook.grade_cells}
 
     def __enter__(self):
         return self
@@ -37,32 +50,85 @@ class Book:
         """Whether there is no graded notebook of theirs."""
         return not self._path(who).exists()
 
-    def write(self, record, page, timestamp):
+    def write(self, record, page, submitted):
         """Write one submission.
 
         record: of the engine; without a score, a person is asked to grade it
         page: the graded notebook
-        timestamp: when it was handed in, as nbgrader noted it; "" where it didn't
+        submitted: path of the folder that was handed in
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SAWarning)  # nbgrader's own way of adding a submission
-            self._write_scores(record, timestamp)
+            self._write_scores(record, timestamp(submitted))
         path = self._path(record["who"])
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_suffix(".new")
         aside.write_text(page, encoding="utf-8")
         os.replace(aside, path)
 
-    def _write_scores(self, record, timestamp):
+    def _write_scores(self, record, handed_in):
         who = record["who"]
         self._gradebook.update_or_create_student(who)
-        self._gradebook.update_or_create_submission(self._module.folder, who, **({"timestamp": timestamp} if timestamp else {}))
-        scores = {f"check-{each['name']}": each["score"] / each["points"] for each in record["exercises"]}
-        for grade in self._gradebook.find_submission_notebook(self._module.slug, self._module.folder, who).grades:
-            share = scores.get(grade.name) if record["ending"] == GRADED else None
-            grade.auto_score = None if share is None else share * grade.max_score
+        submission = self._gradebook.update_or_create_submission(self._folder, who, **({"timestamp": handed_in} if handed_in else {}))
+        shares = {f"check-{each['name']}": each["score"] / each["points"] for each in record["exercises"]}
+        (notebook,) = (each for each in submission.notebooks if each.name == self._slug)
+        for grade in notebook.grades:
+            name, most = self._cells[grade.cell_id]
+            share = shares.get(name) if record["ending"] == GRADED else None
+            grade.auto_score = None if share is None else share * most
             grade.needs_manual_grade = share is None or grade.manual_score is not None  # as nbgrader does: so that they look again
-        self._gradebook.db.commit()
+        late = submission.total_seconds_late > 0
+        notebook.late_submission_penalty = None
+        self._session.commit()
+        if late:
+            nbgrader = {"notebook": self._slug, "assignment": self._folder, "student": who, "db_url": self._url}
+            self._penalties.preprocess(v4.new_notebook(), {"nbgrader": nbgrader})
+
+    @functools.cached_property
+    def _penalties(self):
+        """nbgrader's own step, as the course has set it up."""
+        try:
+            config = PyFileConfigLoader("nbgrader_config.py", str(self._course)).load_config()
+        except ConfigFileNotFound:
+            config = Config()
+        return AssignLatePenalties(config=config)
 
     def _path(self, who):
-        return self._course / "autograded" / who / self._module.folder / f"{self._module.slug}.ipynb"
+        return self._course / "autograded" / who / self._folder / f"{self._slug}.ipynb"
+
+
+@contextlib.contextmanager
+def one_transaction(url, course):
+    """While this lasts, all that nbgrader's autograde does goes through one connection; yields its session, which is to be committed.
+
+    Each of its steps would open the gradebook for itself, and wait for the disk after each cell.
+    """
+    book, session = _uncommitted(url, course)
+    close, book.close = book.close, lambda: None
+    steps = (autograde, overwritecells, saveautogrades, latesubmissions)
+    for step in steps:
+        step.Gradebook = lambda *_: book
+    try:
+        yield session
+    finally:
+        for step in steps:
+            step.Gradebook = Gradebook
+        close()
+
+
+def _uncommitted(*arguments):
+    """A Gradebook that does not commit after each of its steps, and its session, which does."""
+    book = Gradebook(*arguments)
+    session = book.db()
+    book.db.commit = session.flush
+    return book, session
+
+
+def timestamp(folder):
+    """What nbgrader noted as the time of a submission, if it is a time; "" where there is none."""
+    try:
+        with open(os.open(os.path.join(folder, "timestamp.txt"), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), encoding="utf-8") as file:
+            text = file.read(100).strip()
+        return text if utils.parse_utc(text) else ""
+    except (OSError, ValueError, OverflowError):
+        return ""

@@ -1,18 +1,16 @@
 """Checking a notebook file: which module it is of, and the verdict on each of its exercises."""
 
 import ast
+import contextlib
 from pathlib import Path
 
 from autograder import exercises
 from autograder.answers import NotebookAnswer, Workers
-from autograder.check import COULD_NOT_CHECK, FAILED, NOT_ATTEMPTED, PASSED, check, without_points
-from autograder.exercise import PUBLIC_SEED
+from autograder.check import carried_forward, check, without_points
+from autograder.exercises import PUBLIC_SEED
 from autograder.process import InfrastructureError
 from autograder.sandbox import loader
-
-
-class CanNotCheck(Exception):
-    """The notebook can't be checked at all; the message is a sentence for the one who asked."""
+from autograder.verdict import COULD_NOT_CHECK, FAILED, NOT_ATTEMPTED, PASSED, CanNotCheck
 
 
 def read(path):
@@ -70,22 +68,24 @@ def check_text(text, only="", seed=PUBLIC_SEED, progress=lambda exercises: exerc
         own = ", ".join(exercise.name for exercise in module.exercises)
         raise CanNotCheck(f"The module {module.name} has no exercise {only!r}. Its exercises are: {own}.")
     wanted = [exercise for exercise in module.exercises if only in ("", exercise.name)]
-    verdicts = []
-    with Workers(text, nursery) as workers:
-        for exercise in progress(wanted):
-            right = {verdict.name for verdict in verdicts if verdict.status == PASSED}  # no fault can be in these
-            earlier = [other for other in module.exercises if other.name not in right]
-            verdicts.append(_check(exercise, notebook, earlier, workers, seed))
-    return module, verdicts
+    with Workers(notebook, [exercise.name for exercise in wanted], nursery) as workers:
+        answers = {exercise: NotebookAnswer(workers, notebook, exercise.name) for exercise in wanted}
+        verdicts = {exercise: _check(exercise, answers[exercise], notebook, workers, seed) for exercise in progress(wanted)}
+        # references are lent only now: what an answer keeps of them can't answer anything that gives points
+        right = {exercise for exercise, verdict in verdicts.items() if verdict.status == PASSED}  # no fault can be in these
+        earlier = [other for other in module.exercises if other not in right]
+        for exercise, verdict in verdicts.items():
+            with contextlib.suppress(InfrastructureError):  # the verdict stands without that word too
+                verdicts[exercise] = carried_forward(verdict, exercise, answers[exercise], seed, earlier)
+    return module, list(verdicts.values())
 
 
-def _check(exercise, notebook, earlier, workers, seed):
-    answer = NotebookAnswer(workers, notebook, exercise.name)
+def _check(exercise, answer, notebook, workers, seed):
     if not answer.exists:
         return _missing(exercise, notebook)
     for _ in range(2):
         try:
-            return check(exercise, answer, seed, earlier)
+            return check(exercise, answer, seed)
         except InfrastructureError as error:  # the machine's fault, never a score
             workers.discard()
             problem = str(error)

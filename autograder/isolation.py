@@ -25,6 +25,7 @@ from autograder import process
 from autograder.process import PACKAGES, SANDBOX, SECONDS_TO_END, InfrastructureError, Process, command
 from autograder.sandbox import confine
 from autograder.sandbox.nursery import LANDLOCK, NAMESPACES, NONE
+from autograder.verdict import CanNotCheck
 
 TIERS = (NAMESPACES, LANDLOCK)  # that keep files, network and other processes out of reach
 CHILDREN_OF_A_PARENT = 500
@@ -32,7 +33,7 @@ _INSIDE = "/sandbox"  # where the folder of that name lies in the tier namespace
 _PROJECT = os.path.dirname(os.path.dirname(SANDBOX))
 
 
-class NoIsolation(Exception):
+class NoIsolation(CanNotCheck):
     """This machine isolates nothing, or not by the tier that was asked for; the message says what to do."""
 
 
@@ -41,7 +42,7 @@ def refusal(tier):
     """Why a tier does not work on this machine, as a text; "" where it does. It is tried once."""
     try:
         with nursery(tier).child() as child:
-            child.open(json.dumps({"cells": []}))
+            child.open({})
         return ""
     except InfrastructureError as error:
         return str(error)
@@ -128,8 +129,11 @@ class Nursery:
         while self._ending:
             self._peak_memory = max(self._peak_memory, self._ending.pop().memory)
 
-    def child(self):
-        """A Child, isolated and ready for a notebook. Raises InfrastructureError; the next call then starts a new parent."""
+    def child(self, late=()):
+        """A Child, isolated and ready for a notebook. Raises InfrastructureError; the next call then starts a new parent.
+
+        late: names in `sandbox.nursery.LATE` that the notebook uses
+        """
         with self._lock:
             if self._left == 0:
                 self._renew()
@@ -137,7 +141,7 @@ class Nursery:
             parent = self._parents[-1]
         self._see_off()
         try:
-            return Child(self, *parent.fork())
+            return Child(self, *parent.fork(late))
         except (OSError, InfrastructureError) as error:
             with self._lock:
                 if parent is self._parents[-1]:
@@ -232,12 +236,12 @@ class _Parent:
                 start_new_session=True,
             )
 
-    def fork(self):
+    def fork(self, late):
         """Ask for a child; returns the sockets of its frames and of its reports."""
         frames, theirs = socket.socketpair()
         report, reported = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, reported:
-            socket.send_fds(self._control, [b"fork"], [theirs.fileno(), reported.fileno()])
+            socket.send_fds(self._control, [json.dumps(list(late)).encode()], [theirs.fileno(), reported.fileno()])
         return frames, report
 
     def hang_up(self):

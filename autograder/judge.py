@@ -33,7 +33,12 @@ class Difference:
     kind: Kind
     part: str
     case: object
-    text: str
+    say: object  # a text, or a function that makes it: of most differences nobody asks
+
+    @property
+    def text(self):
+        """What is different, as a sentence."""
+        return self.say() if callable(self.say) else self.say
 
 
 def differences(cases, observed, expected, parts):
@@ -55,7 +60,7 @@ def same(observed, expected):
 
 
 def compare(observed, expected, between_mistakes=False):
-    """Yields (kind, name of the value, text) for each disagreement."""
+    """Yields (kind, name of the value, text or a function that makes it) for each disagreement."""
     if observed.failure or expected.failure:
         yield from _failures(observed, expected)
         return
@@ -198,8 +203,7 @@ def _numbers(name, mine, right, dtype, scale):
         return
     lost = ~np.isfinite(mine) & ~((mine == right) | (np.isnan(mine) & np.isnan(right)))
     if lost.any():
-        what = "NaN" if np.isnan(mine[lost]).any() else "infinite"
-        yield Kind.FINITE, name, f"The {name} has {_count(lost)} elements that are {what}, first at {_place(lost)}.{_whole(mine, right)}"
+        yield Kind.FINITE, name, lambda: _not_finite(name, mine, right, lost)
         return
     relative, absolute = TOLERANCES[dtype]
     with np.errstate(all="ignore"):
@@ -209,10 +213,20 @@ def _numbers(name, mine, right, dtype, scale):
         bound = relative * np.abs(right) + absolute * scale
         wrong = ~((mine == right) | (np.isnan(mine) & np.isnan(right)) | (np.isfinite(right) & (error <= bound)))
     if wrong.any():
-        text = f"The {name} differs in {_count(wrong)} elements{_worst(mine, right, np.where(wrong, error, -1))}.{_whole(mine, right)}"
-        if dtype == "float64" and error.max() <= 1e-5 * scale:
-            text += f" The largest difference, {error.max():.1e}, is small: is something computed in float32, or a constant slightly off?"
-        yield Kind.VALUES, name, text
+        small = dtype == "float64" and error.max() <= 1e-5 * scale
+        yield Kind.VALUES, name, lambda: _differs(name, mine, right, wrong, error, small)
+
+
+def _not_finite(name, mine, right, lost):
+    what = "NaN" if np.isnan(mine[lost]).any() else "infinite"
+    return f"The {name} has {_count(lost)} elements that are {what}, first at {_place(lost)}.{_whole(mine, right)}"
+
+
+def _differs(name, mine, right, wrong, error, small):
+    text = f"The {name} differs in {_count(wrong)} elements{_worst(mine, right, np.where(wrong, error, -1))}.{_whole(mine, right)}"
+    if small:
+        text += f" The largest difference, {error.max():.1e}, is small: is something computed in float32, or a constant slightly off?"
+    return text
 
 
 def _count(wrong):

@@ -9,7 +9,7 @@ A test passes where all points are earned; its properties `score` and `points` t
 import pytest
 
 from autograder import grading, report
-from autograder.check import PASSED
+from autograder.verdict import PASSED
 
 
 def pytest_collect_file(file_path, parent):

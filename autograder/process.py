@@ -17,6 +17,7 @@ SECONDS_TO_LOAD = 20
 SECONDS_TO_PROBE = 10
 SECONDS_TO_OBSERVE = 60  # all probes of a definition together
 SECONDS_TO_END = 2
+_CHUNK = 2**18  # bytes read at a time
 
 SANDBOX = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sandbox")
 PACKAGES = sorted({sysconfig.get_paths()[kind] for kind in ("purelib", "platlib")})
@@ -43,6 +44,11 @@ def command(module, *arguments, sandbox=SANDBOX, packages=PACKAGES):
     return [INTERPRETER, "-I", "-S", "-c", boot]
 
 
+def probe(name, inputs, options):
+    """The frame that asks for a probe of that name."""
+    return wire.pack({"probe": name, "inputs": inputs, "options": options})
+
+
 class Ended(Exception):
     """The process is gone; `failure` says why: it took too long, it died, or it broke the protocol."""
 
@@ -62,7 +68,7 @@ class Process:
     """
 
     def __init__(self, frames):
-        self._frames, self._stream, self._until = frames, _Stream(frames), 0.0
+        self._frames, self._stream = frames, _Stream(frames)
 
     def __enter__(self):
         return self
@@ -78,32 +84,23 @@ class Process:
         """Kill it."""
         raise NotImplementedError
 
-    def open(self, text):
-        """Give it the notebook."""
-        self._ask({"notebook": text}, SECONDS_TO_LOAD)
+    def open(self, texts):
+        """Tell it the text of each cell, whose lines its errors quote."""
+        self._ask({"texts": texts}, SECONDS_TO_LOAD)
 
-    def define(self, name, given):
-        """Run the definitions on which `name` depends; returns whether it is there, and the last Failure or None.
+    def observe(self, name, program, probes, given=()):
+        """Yields the Observation of each of several probes of what a program (see `loader.run`) defines under that name.
 
-        given: sources of functions that take the place of the notebook's own
+        probes: frames, as `probe` makes them
+        given: {name: source} of functions that take the place of the notebook's own
+
+        All is sent at once: to wake the other process for each, and this one again, takes as long as many an answer.
         """
-        reply = self._ask({"define": name, "given": given}, SECONDS_TO_LOAD)
-        self._until = time.monotonic() + SECONDS_TO_OBSERVE
-        try:
-            if not isinstance(reply, dict) or type(reply.get("defined")) is not bool:
-                raise wire.ProtocolError("it does not say whether the name is defined")
-            return reply["defined"], Failure.from_fields(reply.get("failure"))
-        except wire.ProtocolError as error:
-            raise self._broken(error) from error
-
-    def observe_all(self, probes):
-        """Yields the Observation of each of several probes (name, inputs, options) of the name that was defined last.
-
-        All are sent at once: to wake the other process for each, and this one again, takes as long as many an answer.
-        """
-        self._stream.send(b"".join(wire.pack({"probe": name, "inputs": inputs, "options": options}) for name, inputs, options in probes))
+        self._stream.send(b"".join([wire.pack({"define": name, "program": program, "given": dict(given)}), *probes]))
+        self._reply(SECONDS_TO_LOAD)
+        until = time.monotonic() + SECONDS_TO_OBSERVE
         for _ in probes:
-            if time.monotonic() > self._until:
+            if time.monotonic() > until:
                 self.end()
                 raise Ended(Failure("Timeout", f"Its cases together take longer than {SECONDS_TO_OBSERVE} seconds."))
             reply = self._reply(SECONDS_TO_PROBE)
@@ -150,10 +147,10 @@ class OwnProcess(Process):
             )
         super().__init__(frames)
 
-    def open(self, text):
-        """Give it the notebook. Raises InfrastructureError where there is no answer: none of the notebook has run yet."""
+    def open(self, texts):
+        """See Process. Raises InfrastructureError where there is no answer: none of the notebook has run yet."""
         try:
-            self._ask({"notebook": text}, SECONDS_TO_START)
+            self._ask({"texts": texts}, SECONDS_TO_START)
         except Ended as error:
             raise InfrastructureError(f"The process of its own did not start: {error} {self._log[-2000:]}") from error
 
@@ -188,6 +185,7 @@ class _Stream:
 
     def __init__(self, connection):
         self._connection, self._outgoing, self.deadline = connection, memoryview(b""), 0.0
+        self._incoming = b""  # what has come, and was not asked for yet
         connection.setblocking(False)
 
     def send(self, data):
@@ -195,28 +193,35 @@ class _Stream:
         self._outgoing = memoryview(self._outgoing.tobytes() + data)
 
     def read(self, size):
-        chunks = []
-        while size:
-            left = self.deadline - time.monotonic()
-            writing = [self._connection] if self._outgoing else []
-            readable, writable, _ = select.select([self._connection], writing, [], max(left, 0))
-            if left <= 0 or not (readable or writable):
-                raise TimeoutError
-            if writable:
-                self._send_some()
-            if readable:
-                try:
-                    chunk = self._connection.recv(min(size, 2**20))
-                except ConnectionResetError:  # it ended, and had not read all
-                    chunk = b""
-                if not chunk:
-                    break
-                chunks.append(chunk)
-                size -= len(chunk)
+        chunks, left = [], size
+        while left > len(self._incoming):
+            chunks.append(self._incoming)
+            left -= len(self._incoming)
+            self._incoming = self._received()
+            if not self._incoming:
+                left = 0  # it has ended
+        chunks.append(self._incoming[:left])
+        self._incoming = self._incoming[left:]
         return b"".join(chunks)
+
+    def _received(self):
+        """What comes next; nothing where it has ended."""
+        while (seconds := self.deadline - time.monotonic()) > 0:
+            if self._outgoing:
+                self._send_some()
+            try:
+                return self._connection.recv(_CHUNK)
+            except BlockingIOError:
+                writing = [self._connection] if self._outgoing else []
+                select.select([self._connection], writing, [], seconds)
+            except ConnectionResetError:  # it ended, and had not read all
+                return b""
+        raise TimeoutError
 
     def _send_some(self):
         try:
             self._outgoing = self._outgoing[self._connection.send(self._outgoing) :]
+        except BlockingIOError:
+            pass
         except OSError:  # it has ended; what it said before can still be read
             self._outgoing = memoryview(b"")

@@ -4,6 +4,7 @@ Nothing of a submission is believed but the text of its cells. Which of them ans
 """
 
 import ast
+import copy
 import dataclasses
 import difflib
 import functools
@@ -11,10 +12,8 @@ import itertools
 import json
 import re
 
-import nbformat
-from nbformat import v4
-
 from autograder import exercises
+from autograder.cells import is_stub
 from autograder.sandbox import loader
 
 MAX_BYTES = 200_000_000  # of a notebook; most of it can only be outputs
@@ -42,6 +41,21 @@ class Repaired:
     answered: bool
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Given:
+    """A cell as it was given out."""
+
+    kind: str
+    source: str
+    id: str
+    metadata: dict
+
+    @property
+    def marks(self):
+        """nbgrader's metadata; empty where it has none."""
+        return self.metadata.get("nbgrader", {})
+
+
 @dataclasses.dataclass(eq=False)
 class _Cell:
     kind: str  # "code", "markdown" or "raw"
@@ -49,7 +63,7 @@ class _Cell:
     id: str = ""  # as submitted
     marks: dict = dataclasses.field(default_factory=dict)  # nbgrader's metadata, as submitted
     grade_id: str = ""  # of the cell that was given out and that this one is, was, or is a copy of
-    given: dict | None = None  # that cell, once it is settled that this one is it
+    given: _Given | None = None  # that cell, once it is settled that this one is it
 
 
 def repair(data, module, master):
@@ -57,7 +71,7 @@ def repair(data, module, master):
 
     data: bytes of a submitted file
     module: the Module that it should answer
-    master: the notebook that was given out (a NotebookNode), whose marked cells count
+    master: the notebook that was given out (a tree), whose marked cells count
     Raises NotGradable.
     """
     repairs = []
@@ -68,6 +82,10 @@ def repair(data, module, master):
     if extra > _BIG_EXTRAS:
         repairs.append(f"{extra // 10**6} MB of outputs and other things that are no cells were left out.")
     return _Repair(cells, module, master).run(repairs, cut)
+
+
+def _given(master):
+    return [_Given(cell["cell_type"], "".join(cell["source"]), cell["id"], cell["metadata"]) for cell in master["cells"]]
 
 
 def _text(data, repairs):
@@ -194,10 +212,10 @@ class _Repair:
     def __init__(self, cells, module, master):
         self.cells, self.module = cells, module
         self.names = [exercise.name for exercise in module.exercises]
-        self.master, self.metadata = master.cells, master.metadata
-        self.marked = {cell.metadata.nbgrader.grade_id: cell for cell in self.master if "nbgrader" in cell.metadata}
+        self.master, self.metadata = _given(master), master["metadata"]
+        self.marked = {cell.marks["grade_id"]: cell for cell in self.master if cell.marks}
         # examples of the lesson: one may have an exercise's name
-        self.demos = {cell.source for cell in self.master if "nbgrader" not in cell.metadata}
+        self.demos = {cell.source for cell in self.master if not cell.marks}
         self.done = {}  # {what was done: [the exercises to which]}
         for cell in cells:
             claimed = [id for id in (cell.marks.get("grade_id"), cell.id) if isinstance(id, str)]
@@ -301,7 +319,7 @@ class _Repair:
         for name in self.names:
             marked = [cell for cell in self.cells if cell.grade_id == name and cell.kind == "code"]
             defining = [cell for cell in self.cells if self.answers(cell, name)]
-            real = [cell for cell in defining if not _is_stub(_defined(cell.source)[name])]
+            real = [cell for cell in defining if not is_stub(_defined(cell.source)[name])]
             broken = [cell for cell in marked if _read(cell.source) is None]
             owner = next((found[-1] for found in (real, broken, marked, defining) if found), None)
             if owner is None:
@@ -321,8 +339,8 @@ class _Repair:
 
         for id, given in self.marked.items():  # what people grade
             found = [cell for cell in self.cells if cell.grade_id == id]
-            if found and given.metadata.nbgrader.solution and id not in self.names:
-                found[-1].given, found[-1].kind = given, given.cell_type
+            if found and given.marks["solution"] and id not in self.names:
+                found[-1].given, found[-1].kind = given, given.kind
 
     def answers(self, cell, name):
         """Whether a cell defines the name of an exercise, and is not an example of the lesson that does."""
@@ -337,7 +355,7 @@ class _Repair:
     def real(self, name):
         """Whether an exercise is answered, well or badly."""
         node = _defined(self.owner(name).source).get(name)
-        return node is None or not _is_stub(node)  # None: Python can't read it
+        return node is None or not is_stub(node)  # None: Python can't read it
 
     def refuse_cut(self, answers, cut, repairs):
         """Raise NotGradable where answers were lost with the end of the file."""
@@ -352,7 +370,7 @@ class _Repair:
 
     def restore_locked(self, before):
         """Put every locked cell back as it was given out, below the answer that it is about."""
-        locked = {id: cell for id, cell in self.marked.items() if not cell.metadata.nbgrader.solution}
+        locked = {id: cell for id, cell in self.marked.items() if not cell.marks["solution"]}
         for id, given in locked.items():
             found = [cell for cell in self.cells if cell.grade_id == id and not cell.given]
             found = found or [cell for cell in self.cells if cell.source.strip() == given.source.strip() and not cell.given][:1]
@@ -360,7 +378,7 @@ class _Repair:
                 self.note("A locked cell was there more than once; put back" if found else "A locked cell was deleted; put back", id)
             for cell in found:
                 before.setdefault(id, cell)
-                same = cell.source.strip() == given.source.strip() and cell.kind == given.cell_type
+                same = cell.source.strip() == given.source.strip() and cell.kind == given.kind
                 if not same and any(binds for _, binds in _read(cell.source) or ()):
                     self.note("A locked cell was written in; what it defines was moved to a cell of its own", id)
                     cell.grade_id = ""
@@ -371,17 +389,17 @@ class _Repair:
         for id, given in locked.items():
             owner = self.owner(id.removeprefix("check-")) if id.removeprefix("check-") in self.names else None
             place = self.cells.index(owner) + 1 if owner else self.place(given)
-            self.cells.insert(place, _Cell(given.cell_type, given.source, grade_id=id, given=given))
+            self.cells.insert(place, _Cell(given.kind, given.source, grade_id=id, given=given))
 
     def report_marks(self, before):
         """Note which of nbgrader's marks were lost or edited, and which cells stand elsewhere, where nothing was noted of them yet."""
         noted = {name for names in self.done.values() for name in names}
         for id, given in self.marked.items():
-            cell, expected = before.get(id) or (self.owner(id) if id in self.names else None), given.metadata.nbgrader
+            cell, expected = before.get(id) or (self.owner(id) if id in self.names else None), given.marks
             keys = [key for key in ("grade_id", "grade", "solution", "locked", "points") if key in expected]
             if cell and id not in noted and any(cell.marks.get(key) != expected[key] for key in keys):
                 self.note(f"nbgrader's metadata was {'changed' if cell.marks else 'lost'}; put back", id)
-        ids = [cell.given.metadata.nbgrader.grade_id for cell in self.cells if cell.given and cell.given.metadata.nbgrader.solution]
+        ids = [cell.given.marks["grade_id"] for cell in self.cells if cell.given and cell.given.marks["solution"]]
         order = [id for id in self.marked if id in ids]
         for tag, start, end, _, _ in difflib.SequenceMatcher(None, ids, order, autojunk=False).get_opcodes():
             for id in ids[start:end] if tag in ("delete", "replace") else []:
@@ -391,19 +409,19 @@ class _Repair:
     def restore_deleted(self):
         """Put back the cells of answers that are not there."""
         for name, given in self.marked.items():
-            if given.metadata.nbgrader.solution and self.owner(name) is None:
+            if given.marks["solution"] and self.owner(name) is None:
                 self.note("Deleted; put back, without an answer", name)
                 checks = [cell for cell in self.cells if cell.grade_id == f"check-{name}"]
                 place = self.cells.index(checks[0]) if checks else self.place(given)
-                self.cells.insert(place, _Cell(given.cell_type, given.source, grade_id=name, given=given))
+                self.cells.insert(place, _Cell(given.kind, given.source, grade_id=name, given=given))
 
     def restore_setup(self):
         """Put the module's call of open_module, and imports that answers use, back at the top where they are missing."""
         setup = []
         for cell in self.master:
-            if "nbgrader" in cell.metadata:
+            if cell.marks:
                 break
-            if cell.cell_type == "code" and re.search(r"^(import|from) ", cell.source, re.MULTILINE):
+            if cell.kind == "code" and re.search(r"^(import|from) ", cell.source, re.MULTILINE):
                 setup.append(cell)
         used = set().union(*(_uses(cell.source) for cell in self.cells if cell.kind == "code" and cell.source not in self.demos))
         bound = set()
@@ -439,18 +457,14 @@ class _Repair:
             outputs = {"execution_count": None, "outputs": []} if cell.kind == "code" else {}
             metadata = cell.given.metadata if cell.given else {}
             made.append({"id": id, "cell_type": cell.kind, "metadata": metadata, "source": cell.source, **outputs})
-        # v4.new_code_cell and the like would validate each cell, which takes as long as all the rest
-        tree = {"nbformat": v4.nbformat, "nbformat_minor": v4.nbformat_minor, "metadata": self.metadata, "cells": made}
-        return nbformat.from_dict(json.loads(json.dumps(tree)))
+        return copy.deepcopy({"nbformat": 4, "nbformat_minor": 5, "metadata": self.metadata, "cells": made})
 
 
 @functools.lru_cache(maxsize=256)
 def _read(source):
     """[(statement, the global names that it binds)] of a cell; None where Python can't read it."""
-    notebook = loader.parse(json.dumps({"cells": [{"cell_type": "code", "source": source}]}))
-    if notebook.broken:
-        return None
-    return [(each, loader.globals_of(each.node, each.source)[1]) for each in notebook.statements]
+    cell = loader.read_cell(source)
+    return None if cell.error else [(each, loader.globals_of(each.node, each.source)[1]) for each in cell.statements]
 
 
 def _defined(source):
@@ -461,22 +475,11 @@ def _defined(source):
 def _answers(source):
     """[(name, whether it is a stub)] of the functions and classes that a text defines."""
     definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return [(name, _is_stub(node)) for name, node in _defined(source).items() if isinstance(node, definitions)]
+    return [(name, is_stub(node)) for name, node in _defined(source).items() if isinstance(node, definitions)]
 
 
 def _uses(source):
     return set().union(*(each.uses for each, _ in _read(source) or ()))
-
-
-def _is_stub(node):
-    """Whether a definition is still as it was given out: nothing in its functions but `raise NotImplementedError()`."""
-    if isinstance(node, ast.ClassDef):
-        functions = [child for child in node.body if isinstance(child, ast.FunctionDef)]
-        return bool(functions) and all(map(_is_stub, functions))
-    if not isinstance(node, ast.FunctionDef):
-        return False
-    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-    return len(body) == 1 and isinstance(body[0], ast.Raise) and "NotImplementedError" in ast.unparse(body[0])
 
 
 def _spans(source):

@@ -3,7 +3,7 @@
 import html
 import re
 
-from autograder.check import COULD_NOT_CHECK, FAILED, NOT_ATTEMPTED, PASSED
+from autograder.verdict import COULD_NOT_CHECK, FAILED, NOT_ATTEMPTED, PASSED
 
 MIME = "application/vnd.attention-by-hand+json"  # the JSON of a verdict, beside its card
 _LOOKS = {PASSED: ("✓", "#009E73"), FAILED: ("✗", "#D55E00"), NOT_ATTEMPTED: ("○", "#888888"), COULD_NOT_CHECK: ("?", "#888888")}

@@ -1,16 +1,13 @@
 """Names that an answer may not call, found in its syntax tree. It can be evaded, so it is a rule and not a guard."""
 
 import ast
+import functools
 
 
 def broken(source, forbidden):
     """The forbidden names that a source uses: `F.softmax`, `from … import softmax`, `getattr(F, "softmax")`, and `solutions`."""
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return []
     found = set()
-    for node in ast.walk(tree):
+    for node in _nodes(source):
         if isinstance(node, ast.Attribute):
             found.add(node.attr)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -19,6 +16,15 @@ def broken(source, forbidden):
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
             found |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
     return sorted(found & {*forbidden, "solutions"})
+
+
+@functools.lru_cache(maxsize=4)
+def _nodes(source):
+    """All nodes of a source's tree; none where it can't be read."""
+    try:
+        return list(ast.walk(ast.parse(source)))
+    except SyntaxError:
+        return []
 
 
 _INDIRECT = {
@@ -30,10 +36,7 @@ _INDIRECT = {
 
 def indirect(source):
     """Names by which a source could call what `broken` does not see: `eval`, `torch.ops`, `getattr` of a computed name, `import *`."""
-    try:
-        nodes = list(ast.walk(ast.parse(source)))
-    except SyntaxError:
-        return []
+    nodes = _nodes(source)
     found = {node.id for node in nodes if isinstance(node, ast.Name)} | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     for node in nodes:
         if isinstance(node, (ast.Import, ast.ImportFrom)):

@@ -11,8 +11,9 @@ from tqdm import tqdm
 
 from autograder import cells, judge, mutants
 from autograder.answers import KernelAnswer
-from autograder.check import NOT_ATTEMPTED, PASSED, check
-from autograder.exercise import PUBLIC_SEED
+from autograder.check import check
+from autograder.exercises import PUBLIC_SEED
+from autograder.verdict import NOT_ATTEMPTED, PASSED
 
 REFERENCE_SEEDS = range(50)
 OTHER_SEEDS = (PUBLIC_SEED, 1, 2**62)

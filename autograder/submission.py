@@ -3,16 +3,15 @@
 import dataclasses
 import hashlib
 import io
+import json
 import os
 import stat
 import time
 import zipfile
 
-import nbformat
-
 from autograder import cells, repair, report
-from autograder.grading import CanNotCheck
 from autograder.repair import NotGradable
+from autograder.verdict import CanNotCheck
 
 MAX_FILES, MAX_DEPTH, MAX_NOTEBOOKS = 2_000, 8, 20  # looked at, in one submission
 MAX_ZIPS = 2  # one within the other
@@ -114,16 +113,18 @@ def _wanted(name):
 
 
 def given_out(path, module):
-    """The learner's notebook of a module (a NotebookNode), without answers: an instructor may have tried it out where it lies.
+    """The learner's notebook of a module (a tree), without answers: an instructor may have tried it out where it lies.
 
     Raises CanNotCheck where it is not there.
     """
     if not os.path.exists(path):
         raise CanNotCheck(f"There is no {path}: run `nbgrader generate_assignment {module.folder}` first.")
-    notebook = nbformat.read(path, 4)
-    for cell in notebook.cells:
-        if exercise := module.exercise(cell.metadata.get("nbgrader", {}).get("grade_id")):
-            cell.source = cells.stub(exercise.reference)
+    with open(path, encoding="utf-8") as file:
+        notebook = json.load(file)
+    for cell in notebook["cells"]:
+        cell["source"] = "".join(cell["source"])
+        if exercise := module.exercise(cell["metadata"].get("nbgrader", {}).get("grade_id")):
+            cell["source"] = cells.stub(exercise.reference)
     return notebook
 
 

@@ -4,9 +4,9 @@ Run: python benchmarks/class_scale.py [--class 10000]
 """
 
 import argparse
+import contextlib
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -14,10 +14,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from classes import write_class
+import psutil
+from classes import alone, texts, write_class
 from tqdm import tqdm
 
-from autograder import build, exercises
+from autograder import exercises
 
 MODULE = exercises.module("start")
 DIFFER = ("seconds", "peak_memory")  # of a record, what differs from run to run
@@ -27,17 +28,24 @@ def main():
     """Grade the class serially, then on two workers with three kills, then on two in peace; compare the results and the rates."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--class", dest="size", type=int, default=10_000, metavar="N")
-    size = parser.parse_args().size
+    parser.add_argument("--alone", action="store_true", help="only print how long notebooks' own definitions and probes take")
+    options = parser.parse_args()
+    if options.alone:
+        return print(alone(MODULE, texts(MODULE, 300)))
+    size = options.size
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         for few in (100, 1_000):
             write_class(folder / f"of {few}" / "submitted", MODULE, few)
-            timed(folder / f"of {few}", 2)
-            peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # KiB, of the largest process so far
-            print(f"peak memory of a process with {few} submissions: {peak / 1024:.0f} MiB")
+            print(f"peak memory with {few} submissions: {timed(folder / f'of {few}', 2)[1] / 2**20:.0f} MiB, all processes together")
         write_class(folder / "submitted", MODULE, size)
-        rates = {jobs: size / timed(folder, jobs) for jobs in (1, 2)}
-        print(f"one process {rates[1]:.1f} a second, two {rates[2]:.1f}: {rates[2] / rates[1]:.2f} times")
+        rates, peaks = {}, {}
+        for jobs in (1, 2):
+            seconds, peaks[jobs] = timed(folder, jobs)
+            rates[jobs] = size / seconds
+        gain = rates[2] / rates[1]
+        print(f"one process {rates[1]:.1f} a second, two {rates[2]:.1f}: {gain:.2f} times; {machine():.2f} is what the machine has")
+        print(f"peak memory with {size}: {peaks[1] / 2**20:.0f} and {peaks[2] / 2**20:.0f} MiB")
         graded = stopped(folder, size)
         print(f"two workers and the coordinator killed: {graded} graded before the end, none of them twice")
         serial, parallel, killed = (results(folder / f"{name}.jsonl") for name in ("1", "2", "killed"))
@@ -45,17 +53,43 @@ def main():
         print(f"{size} results, the same each time")
 
 
+def machine():
+    """What a second core gains for the notebooks' own definitions and probes alone, in two processes that know nothing of each other."""
+    each = {}
+    for count in (1, 2):
+        command = [sys.executable, __file__, "--alone"]
+        side_by_side = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+        each[count] = sum(float(process.communicate()[0]) for process in side_by_side) / count
+    return 2 * each[1] / each[2]
+
+
 def timed(folder, jobs):
-    """Seconds for the whole class."""
-    start = time.perf_counter()
-    subprocess.run(command(folder, jobs, str(jobs)), cwd=build.ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return time.perf_counter() - start
+    """(seconds for the whole class, bytes of memory of all processes together at their peak)."""
+    start, peak = time.perf_counter(), 0
+    run = subprocess.Popen(command(folder, jobs, str(jobs)), cwd=exercises.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with tqdm(desc=f"{jobs} at a time", leave=False) as bar:
+        while run.poll() is None:
+            with contextlib.suppress(psutil.Error):
+                peak = max(peak, memory(psutil.Process(run.pid)))
+            bar.update(lines(folder / f"{jobs}.jsonl") - bar.n)
+            time.sleep(0.5)
+    assert run.returncode == 0
+    return time.perf_counter() - start, peak
+
+
+def memory(process):
+    """Bytes of a process and all below it, what they share counted once."""
+    total = 0
+    for each in [process, *process.children(recursive=True)]:
+        with contextlib.suppress(psutil.Error):
+            total += each.memory_full_info().pss
+    return total
 
 
 def stopped(folder, size):
     """Kill a worker after two and four tenths of the class, the coordinator after six, and go on; returns how many were graded before."""
     out, run = folder / "killed.jsonl", command(folder, 2, "killed")
-    process = subprocess.Popen(run, cwd=build.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(run, cwd=exercises.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     with tqdm(total=size, desc="killed", leave=False) as bar:
         for tenths, victim in ((2, "worker"), (4, "worker"), (6, "coordinator")):
             while lines(out) < size * tenths / 10:
@@ -65,7 +99,7 @@ def stopped(folder, size):
     process.wait()
     graded = [json.loads(line)["who"] for line in out.read_bytes().splitlines() if line.endswith(b"}")]
     assert len(graded) == len(set(graded)) < size
-    subprocess.run(run, cwd=build.ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(run, cwd=exercises.ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return len(graded)
 
 
@@ -77,7 +111,8 @@ def command(folder, jobs, name):
 
 def worker_of(coordinator):
     """The process id of a worker."""
-    return int(subprocess.check_output(["pgrep", "-P", str(coordinator), "-f", "spawn_main"]).split()[0])
+    server = subprocess.check_output(["pgrep", "-P", str(coordinator), "-f", "forkserver"]).split()[0].decode()
+    return int(subprocess.check_output(["pgrep", "-P", server]).split()[0])
 
 
 def lines(out):

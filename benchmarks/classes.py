@@ -5,8 +5,12 @@ import importlib
 import inspect
 import json
 import random
+import time
 
-from autograder import build, cells
+import torch
+
+from autograder import cells, exercises
+from autograder.sandbox import loader, observe
 
 
 def write_class(folder, module, n, demos=False, seed=0):
@@ -19,7 +23,7 @@ def write_class(folder, module, n, demos=False, seed=0):
 
 def texts(module, n, demos=False, seed=0):
     """The JSON of n notebooks: of each exercise seven in ten learners are right, two have made a known mistake, one has written nothing."""
-    draw, given_out = random.Random(seed), build.learners_path(module).read_text(encoding="utf-8")
+    draw, given_out = random.Random(seed), exercises.learners_path(module.name).read_text(encoding="utf-8")
     answers = {exercise.name: _answers(module, exercise) for exercise in module.exercises}
     for _ in range(n):
         notebook, kept = json.loads(given_out), []
@@ -32,6 +36,20 @@ def texts(module, n, demos=False, seed=0):
             if demos or grade_id or cell["cell_type"] == "markdown" or "open_module(" in source or source.startswith(("import ", "from ")):
                 kept.append(cell)
         yield json.dumps({**notebook, "cells": kept})
+
+
+def alone(module, texts):
+    """Seconds for each of these notebooks' own definitions and probes, one after the other in this process, and nothing else."""
+    torch.set_num_threads(1)
+    drawn = [(exercise, exercise.draw(1)) for exercise in module.exercises]
+    notebooks = [loader.parse(text) for text in texts]
+    start = time.perf_counter()
+    for notebook in notebooks:
+        for exercise, cases in drawn:
+            target = loader.run(notebook.program(exercise.name))[0].get(exercise.name)
+            for case in cases:
+                observe.observe(exercise.probe, target, case.inputs, {**exercise.options, **case.options})
+    return (time.perf_counter() - start) / len(notebooks)
 
 
 def _answers(module, exercise):

@@ -85,7 +85,7 @@ def test_right_in_a_process_of_their_own(name):
             node.decorator_list = [each for each in node.decorator_list if not ast.unparse(each).startswith("styles(")]
     text = notebook_text(*map(ast.unparse, tree.body))
     notebook = loader.parse(text)
-    with Workers(text) as workers:
+    with Workers(notebook, []) as workers:
         for exercise, style, answer in styles.ALTERNATIVES:
             verdict = check(module.exercise(exercise), NotebookAnswer(workers, notebook, answer.__name__), 7)
             assert verdict.status == "passed", f"{exercise}, {style}: {verdict.message}"

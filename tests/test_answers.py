@@ -10,9 +10,10 @@ import torch
 from conftest import answered, notebook_text
 from torch import nn
 
-from autograder import exercises, grading, mutants
+from autograder import exercises, grading, mutants, process
 from autograder.answers import KernelAnswer, Workers
-from autograder.check import check
+from autograder.check import carried_forward, check
+from autograder.sandbox import loader
 
 ATTENTION = exercises.module("attention")
 SOFTMAX = "def softmax(x, dim=-1):\n    {}"
@@ -31,7 +32,8 @@ def in_kernel(name, *sources):
         cell = f"<cell {number} of {name}>"
         linecache.cache[cell] = (len(source), None, source.splitlines(keepends=True), cell)
         exec(compile(source, cell, "exec"), namespace)
-    return check(ATTENTION.exercise(name), KernelAnswer(namespace[name]), 0, ATTENTION.exercises)
+    exercise, answer = ATTENTION.exercise(name), KernelAnswer(namespace[name])
+    return carried_forward(check(exercise, answer, 0), exercise, answer, 0, ATTENTION.exercises)
 
 
 def in_process(name, *sources):
@@ -217,8 +219,8 @@ def test_a_broken_rule_earns_nothing_even_where_one_case_raises(run):
 
 
 def test_an_error_within_a_library_is_told_at_the_learners_own_line():
-    text = notebook_text("import torch", "def f(x):\n    layer = torch.nn.Linear(3, 4)\n    return layer(x)")
-    with Workers(text) as workers:
-        assert workers.get().define("f", {}) == (True, None)
-        failure = next(workers.get().observe_all([("call", {"x": torch.ones(2, 5)}, {})])).failure
+    notebook = loader.parse(notebook_text("import torch", "def f(x):\n    layer = torch.nn.Linear(3, 4)\n    return layer(x)"))
+    with Workers(notebook, ["f"]) as workers:
+        (observation,) = workers.get().observe("f", notebook.program("f"), [process.probe("call", {"x": torch.ones(2, 5)}, {})])
+    failure = observation.failure
     assert (failure.cell, failure.line, failure.source) == ("cell 2", 3, "return layer(x)")

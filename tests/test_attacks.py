@@ -33,8 +33,8 @@ import pytest
 from conftest import ROOT, notebook_text
 
 from autograder import exercises, grading, isolation, judge, process, report
-from autograder.exercise import PUBLIC_SEED
-from autograder.sandbox import confine, observe, wire
+from autograder.exercises import PUBLIC_SEED
+from autograder.sandbox import confine, loader, observe, wire
 
 ATTENTION = exercises.module("attention")
 pytestmark = pytest.mark.xdist_group("attacks")  # one warm parent for all tests
@@ -711,9 +711,10 @@ def test_side_by_side_they_are_as_far_apart(isolated, secret):
     """While one notebook's child still runs, others look for what it left."""
     leave = [f"    tried(lambda: exec({leave!r}, globals()))" for leave, _ in LEFT.values()]
     with isolated.child() as first:
-        first.open(notebook_text(IMPORTS, "\n".join(["def f(x):", *leave])))
-        assert first.define("f", {}) == (True, None)
-        assert next(first.observe_all([("call", {"x": 1}, {"gradient": False})])).failure is None
+        notebook = loader.parse(notebook_text(IMPORTS, "\n".join(["def f(x):", *leave])))
+        first.open(notebook.texts)
+        (observation,) = first.observe("f", notebook.program("f"), [process.probe("call", {"x": 1}, {"gradient": False})])
+        assert observation.failure is None
         for _, look in LEFT.values():
             assert loot(isolated, secret, f"loot += {look}") == ""
 
@@ -851,7 +852,7 @@ def test_counts_that_are_forged_are_wrong(forged):
     name = "distribution of dropped elements"
     right = observe.Observation({name: observe.Value("Tensor", "int64", "cpu", COUNTS)})
     claimed = observe.Observation({name: observe.Value("Tensor", str(FORGED[forged].dtype), "cpu", FORGED[forged])})
-    crossed = observe.Observation.from_fields(wire.read(io.BytesIO(wire.pack(wire.fields(claimed)))))
+    crossed = observe.Observation.from_fields(wire.read(io.BytesIO(wire.pack(claimed))))
     assert [kind for kind, _, _ in judge.compare(right, right)] == []
     assert [kind for kind, _, _ in judge.compare(crossed, right)] in ([judge.Kind.TYPE], [judge.Kind.VALUES])
 

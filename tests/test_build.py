@@ -13,7 +13,7 @@ MODULES = exercises.modules()
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_the_worked_notebook_is_what_the_lesson_gives(module):
-    committed = nbformat.read(build.worked_path(module), 4)
+    committed = nbformat.read(exercises.worked_path(module.name), 4)
     assert build.without_outputs(committed) == build.worked(module), f"stale: run python -m autograder build {module.name}"
     assert build.has_outputs(committed)
     errors = [output.evalue for cell in committed.cells for output in cell.get("outputs", []) if output.output_type == "error"]
@@ -22,7 +22,7 @@ def test_the_worked_notebook_is_what_the_lesson_gives(module):
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_every_check_of_the_worked_notebook_passed(module):
-    committed = nbformat.read(build.worked_path(module), 4)
+    committed = nbformat.read(exercises.worked_path(module.name), 4)
     for exercise in module.exercises:
         (cell,) = [cell for cell in committed.cells if cell.metadata.get("nbgrader", {}).get("grade_id") == f"check-{exercise.name}"]
         assert cell.outputs[-1].data["text/plain"] == str(exercise.points), exercise.name
@@ -31,7 +31,7 @@ def test_every_check_of_the_worked_notebook_passed(module):
 @pytest.mark.slow
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_the_worked_notebook_earns_every_point_and_the_learners_none(module):
-    for path, right in ((build.worked_path(module), True), (build.learners_path(module), False)):
+    for path, right in ((exercises.worked_path(module.name), True), (exercises.learners_path(module.name), False)):
         _, verdicts = grading.check_text(path.read_text(encoding="utf-8"), seed=2**40)
         assert {verdict.name: verdict.score for verdict in verdicts} == {
             exercise.name: exercise.points * right for exercise in module.exercises
@@ -41,13 +41,13 @@ def test_the_worked_notebook_earns_every_point_and_the_learners_none(module):
 @pytest.mark.slow
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_the_learners_notebook_is_what_nbgrader_makes_of_it(module):
-    committed = build.learners_path(module).read_text(encoding="utf-8")
+    committed = exercises.learners_path(module.name).read_text(encoding="utf-8")
     assert committed == build.release(module, build.worked(module)), f"stale: run python -m autograder build {module.name}"
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_the_learners_notebook_holds_no_answer_and_no_output(module):
-    notebook = json.loads(build.learners_path(module).read_text(encoding="utf-8"))
+    notebook = json.loads(exercises.learners_path(module.name).read_text(encoding="utf-8"))
     cells = {cell["metadata"].get("nbgrader", {}).get("grade_id", cell["id"]): cell for cell in notebook["cells"]}
     for exercise in module.exercises:
         source = "".join(cells[exercise.name]["source"])

@@ -17,7 +17,8 @@ from nbgrader.api import Gradebook
 from test_nbgrader import nbgrader
 from tqdm import tqdm
 
-from autograder import build, engine, exercises, gradebook, grading, isolation
+from autograder import engine, exercises, gradebook, grading, isolation
+from autograder.process import InfrastructureError
 
 MODULE = exercises.module("start")
 RIGHT = answered("start")
@@ -56,13 +57,13 @@ def lines(out):
 def graded(monkeypatch):
     """Who was really graded, in order."""
     found, one = [], engine.grade_one
-    monkeypatch.setattr(engine, "grade_one", lambda job: found.append(job.who) or one(job))
+    monkeypatch.setattr(engine, "grade_one", lambda job, core: found.append(job.who) or one(job, core))
     return found
 
 
 def test_each_submission_has_a_line_with_all_that_led_to_it(submitted, tmp_path):
     out = tmp_path / "results.jsonl"
-    records = engine.grade(submitted, MODULE, out, seed=5)
+    records = engine.grade(submitted, MODULE.name, out, seed=5)
     assert records == lines(out) and [record["who"] for record in records] == list(CLASS)
     endings = {record["who"]: (record["ending"], record["score"]) for record in records}
     assert endings == {
@@ -78,7 +79,7 @@ def test_each_submission_has_a_line_with_all_that_led_to_it(submitted, tmp_path)
 
 
 def test_the_answers_are_those_of_check(submitted, tmp_path):
-    records = engine.grade(submitted, MODULE, tmp_path / "results.jsonl", seed=5)
+    records = engine.grade(submitted, MODULE.name, tmp_path / "results.jsonl", seed=5)
     for record in records:
         if record["ending"] == engine.GRADED:
             _, verdicts = grading.check_text(CLASS[record["who"]], seed=5)
@@ -89,43 +90,43 @@ def test_the_answers_are_those_of_check(submitted, tmp_path):
 
 def test_only_what_has_changed_is_graded_again(submitted, tmp_path, graded):
     out = tmp_path / "results.jsonl"
-    first = engine.grade(submitted, MODULE, out)
+    first = engine.grade(submitted, MODULE.name, out)
     assert graded == list(CLASS)
-    again = engine.grade(submitted, MODULE, out)
+    again = engine.grade(submitted, MODULE.name, out)
     assert graded == list(CLASS) and again == first  # the seed, too, is that of the first time
     hand_in(submitted, "bob", RIGHT)
     shutil.rmtree(submitted / "eve")
     hand_in(submitted, "gil", WRONG)
-    third = {record["who"]: record["score"] for record in engine.grade(submitted, MODULE, out)}
+    third = {record["who"]: record["score"] for record in engine.grade(submitted, MODULE.name, out)}
     assert graded == [*CLASS, "bob", "gil"] and third == {"ada": 3, "bob": 3, "cyd": 0, "dan": 0, "fay": 0, "gil": 1}
-    engine.grade(submitted, MODULE, out, seed=77)
+    engine.grade(submitted, MODULE.name, out, seed=77)
     assert len(graded) == len(CLASS) + 2 + 6 and {record["seed"] for record in lines(out)} == {77}
 
 
 def test_a_run_that_was_stopped_goes_on_where_it_was(submitted, tmp_path, graded):
     whole, out = tmp_path / "whole.jsonl", tmp_path / "results.jsonl"
-    engine.grade(submitted, MODULE, whole, seed=5)
+    engine.grade(submitted, MODULE.name, whole, seed=5)
     del graded[:]
     done = whole.read_bytes().splitlines(keepends=True)
     out.write_bytes(b"".join(done[:2]) + done[2][:40])  # killed in the middle of the third line
-    engine.grade(submitted, MODULE, out)
+    engine.grade(submitted, MODULE.name, out)
     assert graded == list(CLASS)[2:] and same(lines(out)) == same(lines(whole))
 
 
 def test_a_fault_of_the_machine_is_no_score_and_is_graded_again(submitted, tmp_path, monkeypatch):
     out = tmp_path / "results.jsonl"
     with monkeypatch.context() as patch:
-        patch.setattr(isolation.Nursery, "child", lambda self: (_ for _ in ()).throw(engine.InfrastructureError("no memory")))
-        records = {record["who"]: record for record in engine.grade(submitted, MODULE, out, seed=5)}
+        patch.setattr(isolation.Nursery, "child", lambda self, late: (_ for _ in ()).throw(InfrastructureError("no memory")))
+        records = {record["who"]: record for record in engine.grade(submitted, MODULE.name, out, seed=5)}
     assert records["ada"]["ending"] == engine.INFRASTRUCTURE_ERROR and "no memory" in records["ada"]["message"]
     assert {record["score"] for record in records.values()} == {0}
-    assert {record["who"]: record["score"] for record in engine.grade(submitted, MODULE, out)}["ada"] == 3
+    assert {record["who"]: record["score"] for record in engine.grade(submitted, MODULE.name, out)}["ada"] == 3
 
 
 def test_a_fault_of_the_grader_costs_one_notebook(submitted, tmp_path, monkeypatch):
     check = grading.check_text
     monkeypatch.setattr(grading, "check_text", lambda text, **given: 1 / 0 if "exit" in text else check(text, **given))
-    records = {record["who"]: record for record in engine.grade(submitted, MODULE, tmp_path / "results.jsonl", seed=5)}
+    records = {record["who"]: record for record in engine.grade(submitted, MODULE.name, tmp_path / "results.jsonl", seed=5)}
     assert records["cyd"]["ending"] == engine.INFRASTRUCTURE_ERROR and "ZeroDivisionError" in records["cyd"]["message"]
     assert records["eve"]["score"] == 3
 
@@ -138,11 +139,11 @@ def test_a_folder_of_notebooks_and_what_is_no_submission(tmp_path):
     (folder / "notes.txt").write_text("not a submission")
     (folder / "link").symlink_to(folder / "ada")
     (folder / "cyd" / "07-encoder-decoder").mkdir(parents=True)  # handed in another module alone
-    assert list(engine.submissions(folder, MODULE)) == ["ada", "ada.ipynb", "bob"]
+    assert list(engine.submissions(folder, MODULE.name)) == ["ada", "ada.ipynb", "bob"]
     with pytest.raises(grading.CanNotCheck, match="holds no submission of 00-start"):
-        engine.submissions(folder / "cyd" / "07-encoder-decoder", MODULE)
+        engine.submissions(folder / "cyd" / "07-encoder-decoder", MODULE.name)
     with pytest.raises(grading.CanNotCheck, match="can't be read"):
-        engine.submissions(tmp_path / "nowhere", MODULE)
+        engine.submissions(tmp_path / "nowhere", MODULE.name)
 
 
 @pytest.fixture
@@ -151,7 +152,7 @@ def course(tmp_path):
     folder = tmp_path / "course"
     (folder / "solutions" / MODULE.folder).mkdir(parents=True)
     shutil.copy(ROOT / "nbgrader_config.py", folder)
-    shutil.copy(build.worked_path(MODULE), folder / "solutions" / MODULE.folder)
+    shutil.copy(exercises.worked_path(MODULE.name), folder / "solutions" / MODULE.folder)
     nbgrader(folder, "generate_assignment", MODULE.folder, "--create")
     return folder
 
@@ -159,8 +160,8 @@ def course(tmp_path):
 @pytest.mark.slow
 def test_the_gradebook_gets_the_same_and_keeps_what_people_gave(submitted, tmp_path, course):
     def write(seed):
-        with gradebook.Book(course, MODULE) as book:
-            return engine.grade(submitted, MODULE, tmp_path / "results.jsonl", seed=seed, book=book)
+        book = functools.partial(gradebook.Book, course, MODULE.name)
+        return engine.grade(submitted, MODULE.name, tmp_path / "results.jsonl", seed=seed, book=book)
 
     def grade(who):
         with Gradebook(f"sqlite:///{course / 'gradebook.db'}") as found:
@@ -187,6 +188,22 @@ def test_the_gradebook_gets_the_same_and_keeps_what_people_gave(submitted, tmp_p
 
 
 @pytest.mark.slow
+def test_who_was_late_loses_what_the_course_says(submitted, tmp_path, course):
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}") as found:
+        found.update_or_create_assignment(MODULE.folder, duedate="2026-03-01 12:00:00 UTC")
+    with (course / "nbgrader_config.py").open("a") as config:
+        config.write('\nc.LateSubmissionPlugin.penalty_method = "zero"\n')
+    for who, day in (("ada", "02"), ("eve", "01")):
+        (submitted / who / MODULE.folder / "timestamp.txt").write_text(f"2026-03-{day} 11:00:00 UTC")
+    engine.grade(submitted, MODULE.name, tmp_path / "results.jsonl", seed=5, book=functools.partial(gradebook.Book, course, MODULE.name))
+    with Gradebook(f"sqlite:///{course / 'gradebook.db'}") as found:
+        each = {who: found.find_submission(MODULE.folder, who).notebooks[0] for who in ("ada", "bob", "eve")}
+        assert {who: (notebook.score, notebook.late_submission_penalty) for who, notebook in each.items()} == {
+            "ada": (3, 3), "bob": (1, None), "eve": (3, None),
+        }  # fmt: skip
+
+
+@pytest.mark.slow
 def test_scores_are_those_of_the_answers_and_not_of_the_seed(tmp_path):
     attention = exercises.module("attention")
     for who, answers in test_nbgrader.CLASS.items():
@@ -195,14 +212,14 @@ def test_scores_are_those_of_the_answers_and_not_of_the_seed(tmp_path):
         path.write_text(test_nbgrader.submission(answers), encoding="utf-8")
     found = set()
     for seed in [*range(19), 2**62 - 1]:
-        records = engine.grade(tmp_path / "class", attention, tmp_path / f"{seed}.jsonl", seed=seed, progress=quiet)
+        records = engine.grade(tmp_path / "class", attention.name, tmp_path / f"{seed}.jsonl", seed=seed, progress=quiet)
         found.add(tuple((each["who"], *(exercise["score"] for exercise in each["exercises"])) for each in records))
     assert len(found) == 1 and len(found.pop()) == len(test_nbgrader.CLASS)
 
 
 def test_a_folder_without_a_gradebook_is_refused(tmp_path):
     with pytest.raises(grading.CanNotCheck, match="nbgrader generate_assignment 00-start --create"):
-        gradebook.Book(tmp_path, MODULE)
+        gradebook.Book(tmp_path, MODULE.name)
 
 
 def command(*words):
@@ -214,7 +231,7 @@ def test_a_cluster_gives_what_a_serial_run_gives_though_workers_and_coordinator_
     folder, out = tmp_path / "class", tmp_path / "results.jsonl"
     for number in range(60):
         hand_in(folder, f"learner-{number:02d}", [RIGHT, WRONG, ENDLESS, ""][number % 4])
-    serial = engine.grade(folder, MODULE, tmp_path / "serial.jsonl", seed=9)
+    serial = engine.grade(folder, MODULE.name, tmp_path / "serial.jsonl", seed=9)
     run = command(folder, "--module", "start", "--jobs", 2, "--seed", 9, "--out", out)
     with subprocess.Popen(run, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True) as coordinator:
         kill(worker_of(coordinator, out, 5))
@@ -242,9 +259,12 @@ def wait(until, process):
 def worker_of(coordinator, out, after):
     """The process id of a worker of the cluster, once so many results are there."""
     wait(lambda: count(out) >= after, coordinator)
-    children = Path(f"/proc/{coordinator.pid}/task/{coordinator.pid}/children").read_text().split()
-    children += [each for path in Path(f"/proc/{coordinator.pid}/task").glob("*/children") for each in path.read_text().split()]
-    return next(int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    (server,) = (pid for pid in children(coordinator.pid) if b"forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    return children(server)[0]
+
+
+def children(pid):
+    return [int(each) for path in Path(f"/proc/{pid}/task").glob("*/children") for each in path.read_text().split()]
 
 
 def kill(pid):

@@ -1,9 +1,11 @@
 """`nbgrader autograde` with the course's executor, on a class in which much is broken; equal scores to nbgrader's own: test_nbgrader."""
 
+import concurrent.futures
 import hashlib
 import io
 import json
 import os
+import signal
 import zipfile
 
 import pytest
@@ -11,9 +13,9 @@ from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderApp, api
 from test_nbgrader import CLASS, MODULE, answers, hand_in, nbgrader, new_course, patched, submission
 
-from autograder import executor, grading
-from autograder.check import COULD_NOT_CHECK, without_points
-from autograder.process import InfrastructureError
+from autograder import converter, executor, exercises, grading, isolation
+from autograder.check import without_points
+from autograder.verdict import COULD_NOT_CHECK
 
 pytestmark = pytest.mark.xdist_group("executor")  # one course for all tests
 RIGHT = submission(CLASS["right-1"]).encode()
@@ -155,6 +157,7 @@ def test_a_fault_of_the_machine_is_no_score(course, button, monkeypatch):
     folder, _ = course
     verdict = without_points(MODULE.exercises[0], COULD_NOT_CHECK, "the worker process did not start")
     monkeypatch.setattr(grading, "check_text", lambda text, **_: (MODULE, [verdict]))
+    monkeypatch.setattr(converter, "_pool", lambda _: Here())
     result = button("right")
     assert not result["success"] and "Not graded: right. softmax could not be run: the worker process did not start" in result["log"]
     assert not autograded(folder, "right").exists()
@@ -162,6 +165,25 @@ def test_a_fault_of_the_machine_is_no_score(course, button, monkeypatch):
     monkeypatch.undo()
     monkeypatch.chdir(folder)
     assert button("right")["success"] and autograded(folder, "right").exists()
+
+
+class Here(concurrent.futures.Executor):
+    """Calls in this process."""
+
+    def submit(self, function, *arguments):
+        future = concurrent.futures.Future()
+        future.set_result(function(*arguments))
+        return future
+
+
+@pytest.mark.slow
+def test_a_lost_process_costs_nothing(course, button):
+    autograded(course[0], "right").unlink()
+    assert button("right")["success"]
+    for pid in list(converter._pool(1)._processes):
+        os.kill(pid, signal.SIGKILL)
+    autograded(course[0], "right").unlink()
+    assert button("right")["success"] and autograded(course[0], "right").exists()
 
 
 @pytest.mark.slow
@@ -187,9 +209,9 @@ def test_only_what_has_changed_is_graded_again_and_what_people_gave_stays(course
         assert gradebook.find_grade(*check).needs_manual_grade  # so that they look at it again
 
 
-def test_where_nothing_could_be_run_there_is_no_score(monkeypatch):
+def test_where_nothing_could_be_run_there_is_no_score(monkeypatch, tmp_path):
     verdict = without_points(MODULE.exercises[0], COULD_NOT_CHECK, "no memory")
     monkeypatch.setattr(grading, "check_text", lambda text, **_: (MODULE, [verdict]))
-    notebook = executor.nbformat.from_dict(json.loads(RIGHT))
-    with pytest.raises(InfrastructureError, match="softmax could not be run: no memory"):
-        executor.Grade().preprocess(notebook, {"nbgrader": {"assignment": MODULE.folder}})
+    (tmp_path / "attention.ipynb").write_bytes(RIGHT)
+    prepared = executor.prepare(tmp_path, MODULE.name, exercises.learners_path(MODULE.name), 5, isolation.NONE)
+    assert prepared.error == "softmax could not be run: no memory" and prepared.verdicts is None

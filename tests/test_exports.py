@@ -13,8 +13,9 @@ from nbgrader.validator import Validator
 from test_nbgrader import nbgrader
 
 from autograder import __main__ as command
-from autograder import build, cells, exercises, exports, grading, report
-from autograder.check import COULD_NOT_CHECK, without_points
+from autograder import cells, exercises, exports, grading, report
+from autograder.check import without_points
+from autograder.verdict import COULD_NOT_CHECK
 
 MODULE = exercises.module("start")
 HTML = "<script>alert(1)</script>\x1b[31m"
@@ -244,7 +245,7 @@ def test_junit_has_a_test_an_exercise_and_one_that_fails_for_a_broken_notebook(j
 
 def handed_in(answer):
     """The learner's notebook with this answer in it, demos and all."""
-    notebook = json.loads(build.learners_path(MODULE).read_text(encoding="utf-8"))
+    notebook = json.loads(exercises.learners_path(MODULE.name).read_text(encoding="utf-8"))
     (cell,) = [cell for cell in notebook["cells"] if cell["metadata"].get("nbgrader", {}).get("grade_id") == "softmax"]
     cell["source"] = answer
     return json.dumps(notebook)

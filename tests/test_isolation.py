@@ -11,7 +11,7 @@ from conftest import answered, notebook_text
 from autograder import exercises, grading, isolation, process
 from autograder.answers import Workers
 from autograder.process import Ended, InfrastructureError
-from autograder.sandbox import confine
+from autograder.sandbox import confine, loader
 
 TWICE = "def f(x):\n    return x * 2"
 X = {"x": torch.arange(3.0)}
@@ -37,14 +37,16 @@ def strongest():
 
 def opened(nursery, *sources):
     """A child in which `f` of a notebook with these cells is defined."""
+    notebook = loader.parse(notebook_text("import os, signal, sys, time\nimport torch", *sources))
     child = nursery.child()
-    child.open(notebook_text("import os, signal, sys, time\nimport torch", *sources))
-    assert child.define("f", {}) == (True, None)
+    child.open(notebook.texts)
+    child.program = notebook.program("f")
     return child
 
 
-def seen(child):
-    return next(child.observe_all([("call", X, {})]))
+def seen(child, **options):
+    (observation,) = child.observe("f", child.program, [process.probe("call", X, options)])
+    return observation
 
 
 def test_the_strongest_tier_is_the_first_that_works(strongest):
@@ -80,15 +82,18 @@ def test_a_project_that_is_installed_among_the_packages_is_left_out(tmp_path):
 @pytest.fixture(scope="module")
 def in_its_own():
     """What a process sees that is started for itself."""
-    with Workers(notebook_text("import torch", TWICE)) as workers:
-        assert workers.get().define("f", {}) == (True, None)
-        return seen(workers.get())
+    return seen_by(None)
+
+
+def seen_by(nursery):
+    notebook = loader.parse(notebook_text("import torch", TWICE))
+    with Workers(notebook, ["f"], nursery) as workers:
+        (observation,) = workers.get().observe("f", notebook.program("f"), [process.probe("call", X, {})])
+        return observation
 
 
 def test_a_child_sees_what_a_process_of_its_own_sees(nursery, in_its_own):
-    with Workers(notebook_text("import torch", TWICE), nursery) as workers:
-        assert workers.get().define("f", {}) == (True, None)
-        mine = seen(workers.get())
+    mine = seen_by(nursery)
     assert nursery.peak_memory > 50 * 2**20
     assert [(name, value.kind, value.dtype, value.text) for name, value in mine.values.items()] == [
         (name, value.kind, value.dtype, value.text) for name, value in in_its_own.values.items()
@@ -136,8 +141,7 @@ def test_time_of_all_probes_together_is_bounded(nursery, monkeypatch):
         opened(nursery, "def f(x):\n    time.sleep(0.3)\n    return x") as child,
         pytest.raises(Ended, match="cases together take longer than 1 seconds"),
     ):
-        for _ in range(10):
-            seen(child)
+        list(child.observe("f", child.program, [process.probe("call", X, {})] * 10))
 
 
 def test_the_warm_parent_keeps_to_one_thread_and_reaps_its_children(nursery):
@@ -218,11 +222,11 @@ class Broken:
     def __init__(self, nursery, times):
         self.nursery, self.left = nursery, times
 
-    def child(self):
+    def child(self, late):
         self.left -= 1
         if self.left >= 0:
             raise InfrastructureError("no process")
-        return self.nursery.child()
+        return self.nursery.child(late)
 
 
 def test_an_infrastructure_error_is_retried_once_and_is_never_a_score(nursery):
@@ -255,7 +259,7 @@ def test_the_limits_are_set(nursery):
     names = ("AS", "CPU", "FSIZE", "NOFILE", "CORE")
     body = "import resource\n    return [resource.getrlimit(getattr(resource, 'RLIMIT_' + name)) for name in %r]" % (names,)
     with opened(nursery, f"def f(x):\n    {body}") as child:
-        text = next(child.observe_all([("call", X, {"gradient": False})])).values["returned"].text
+        text = seen(child, gradient=False).values["returned"].text
     limits = dict(zip(names, eval(text)))
     assert limits["CPU"] == (confine.SECONDS_OF_CPU,) * 2 and limits["FSIZE"] == (confine.FILE_SIZE,) * 2
     assert limits["NOFILE"] == (confine.OPEN_FILES,) * 2 and limits["CORE"] == (0, 0)

@@ -33,8 +33,8 @@ def kinds(observed, expected):
 
 
 def text(observed, expected):
-    ((_, _, text),) = judge.compare(observed, expected)
-    return text
+    ((kind, name, say),) = judge.compare(observed, expected)
+    return judge.Difference(kind, name, None, say).text
 
 
 def changed(array, place, by):

@@ -15,9 +15,16 @@ STOP = "raise SystemExit('a demo was run')"
 
 def load(name, *cells, given=()):
     """What a notebook's name is once its slice has run, without any error."""
-    namespace, errors = loader.parse(notebook_text(*cells)).load(name, given)
+    namespace, errors = run(name, notebook_text(*cells), given)
     assert errors == []
     return namespace[name]
+
+
+def run(name, text, given=()):
+    """What `loader.run` returns for the slice of a name."""
+    notebook = loader.parse(text)
+    loader.quote_from(notebook.texts)
+    return loader.run(notebook.program(name), given)
 
 
 def source(name, *cells):
@@ -83,7 +90,7 @@ def test_a_global_that_another_function_sets_comes_along():
 
 def test_a_star_import_comes_along_because_anyone_may_need_it():
     assert load("f", "from math import *", "def f():\n    return floor(2.5)")() == 2
-    namespace, errors = loader.parse(notebook_text("from nowhere_at_all import *", "def f():\n    return 1")).load("f")
+    namespace, errors = run("f", notebook_text("from nowhere_at_all import *", "def f():\n    return 1"))
     assert namespace["f"]() == 1 and [type(error) for error in errors] == [ModuleNotFoundError]
 
 
@@ -114,13 +121,13 @@ def test_demos_and_training_loops_are_not_run(demo):
 
 def test_a_statement_that_fails_is_passed_over():
     cells = ["from google.colab import drive", "x = drive.mount('/content')", "def f():\n    return x", "x = 1"]
-    namespace, errors = loader.parse(notebook_text(*cells)).load("f")
+    namespace, errors = run("f", notebook_text(*cells))
     assert namespace["f"]() == 1
     assert [type(error).__name__ for error in errors] == ["ModuleNotFoundError", "NameError"]
 
 
 def test_an_exit_in_a_cell_that_is_needed_does_not_end_the_process():
-    namespace, errors = loader.parse(notebook_text("x = exit()", "def f():\n    return x", "x = 2")).load("f")
+    namespace, errors = run("f", notebook_text("x = exit()", "def f():\n    return x", "x = 2"))
     assert namespace["f"]() == 2 and isinstance(errors[0], SystemExit)
 
 
@@ -170,7 +177,7 @@ def test_magics_shell_lines_and_help_are_passed_over(cell):
 @pytest.mark.parametrize("magic", ["%%bash", "%%html", "%%writefile f.py", "%%javascript", "%%latex", "%%script false"])
 def test_a_cell_in_another_language_is_passed_over(magic):
     notebook = loader.parse(notebook_text(f"{magic}\nfor f in *; do echo $f; done", "def f():\n    return 1"))
-    assert notebook.load("f")[0]["f"]() == 1 and not notebook.broken and len(notebook.statements) == 1
+    assert loader.run(notebook.program("f"))[0]["f"]() == 1 and not notebook.broken and len(notebook.statements) == 1
 
 
 # Cells that can't be read
@@ -186,7 +193,7 @@ def test_a_cell_in_another_language_is_passed_over(magic):
 )  # fmt: skip
 def test_a_cell_that_is_no_python_is_recorded_and_hurts_no_other(cell):
     notebook = loader.parse(notebook_text("ONE = 1", cell, "def f():\n    return ONE"))
-    assert notebook.load("f")[0]["f"]() == 1
+    assert loader.run(notebook.program("f"))[0]["f"]() == 1
     assert list(notebook.broken) == ["cell 2"] and isinstance(notebook.broken["cell 2"], SyntaxError)
     assert notebook.broken["cell 2"].lineno
 
@@ -204,7 +211,7 @@ def test_a_long_sum_is_read_where_the_parser_can():
 @pytest.mark.parametrize("cell", ["x = await g()", "async with g() as x:\n    pass", "x = [i async for i in g()]", "return 3", "yield 1"])
 def test_await_and_return_at_the_top_level_hurt_no_other_cell(cell):
     notebook = loader.parse(notebook_text("x = 0", cell, "def f():\n    return x"))
-    namespace, errors = notebook.load("f")
+    namespace, errors = loader.run(notebook.program("f"))
     assert namespace["f"]() == 0
     assert all(isinstance(error, SyntaxError) for error in errors)
 
@@ -217,7 +224,7 @@ def test_an_fstring_that_python_can_not_write_back_is_read():
 def test_annotations_from_the_future_hold_for_the_cells_below():
     assert load("f", "from __future__ import annotations", "def f(x: Undefined) -> Unknown | None:\n    return x")(1) == 1
     with pytest.raises(KeyError):
-        namespace, _ = loader.parse(notebook_text("def f(x: Undefined):\n    return x")).load("f")
+        namespace, _ = run("f", notebook_text("def f(x: Undefined):\n    return x"))
         namespace["f"]
 
 
@@ -272,18 +279,18 @@ def test_odd_cells_are_passed_over():
     odd = [None, 3, "x", [], {}, code, raw, {"source": STOP}, {**code, "source": None}, {**code, "source": [1]}, {**code, "source": {}}]
     right = {**code, "source": ["def f():\n", "    return ", "1"]}
     notebook = loader.parse(json.dumps({"cells": [*odd, right]}))
-    assert notebook.load("f")[0]["f"]() == 1 and not notebook.broken
+    assert loader.run(notebook.program("f"))[0]["f"]() == 1 and not notebook.broken
 
 
 def test_windows_line_ends_and_indented_json_are_read():
     pretty = json.dumps(json.loads(notebook_text("x = 2\r\ny = 3\r\n", "def f():\r\n    return x * y")), indent=1)
-    assert loader.parse(pretty.replace("\n", "\r\n")).load("f")[0]["f"]() == 6
+    assert run("f", pretty.replace("\n", "\r\n"))[0]["f"]() == 6
 
 
 def test_a_byte_order_mark_is_passed_over(tmp_path):
     path = tmp_path / "notebook.ipynb"
     path.write_bytes(b"\xef\xbb\xbf" + notebook_text("def f():\n    return 1").encode())
-    assert loader.parse(grading.read(path)).load("f")[0]["f"]() == 1
+    assert run("f", grading.read(path))[0]["f"]() == 1
 
 
 def test_the_whole_notebook_in_one_cell_is_read():

@@ -49,7 +49,7 @@ CLASS = {
 
 def submission(answered, module=MODULE):
     """The learner's notebook with these answers in it; its demos are left out, so that the test is quick."""
-    notebook = json.loads(build.learners_path(module).read_text(encoding="utf-8"))
+    notebook = json.loads(exercises.learners_path(module.name).read_text(encoding="utf-8"))
     kept = []
     for cell in notebook["cells"]:
         grade_id = cell["metadata"].get("nbgrader", {}).get("grade_id", "")
@@ -80,7 +80,7 @@ def new_course(folder, module=MODULE):
     """Make a folder a course, after generate_assignment."""
     shutil.copy(ROOT / "nbgrader_config.py", folder)
     (folder / "solutions" / module.folder).mkdir(parents=True)
-    shutil.copy(build.worked_path(module), folder / "solutions" / module.folder)
+    shutil.copy(exercises.worked_path(module.name), folder / "solutions" / module.folder)
     nbgrader(folder, "generate_assignment", module.folder, "--create")
 
 
@@ -101,7 +101,7 @@ def nbgrader(folder, *command, status=0):
 @pytest.mark.slow
 def test_the_release_is_the_committed_notebook(course):
     released = course / "notebooks" / MODULE.folder / f"{MODULE.slug}.ipynb"
-    assert json.loads(released.read_text())["cells"] == json.loads(build.learners_path(MODULE).read_text())["cells"]
+    assert json.loads(released.read_text())["cells"] == json.loads(exercises.learners_path(MODULE.name).read_text())["cells"]
     assert "HIDDEN TESTS" not in released.read_text() and "SOLUTION" not in released.read_text()
 
 

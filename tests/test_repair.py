@@ -14,19 +14,19 @@ import zipfile
 import nbformat
 import pytest
 
-from autograder import build, exercises, grading, repair, submission
+from autograder import exercises, grading, repair, submission
 from autograder.sandbox import loader
 
 MODULE = exercises.module("attention")
 NAMES = [exercise.name for exercise in MODULE.exercises]
-MASTER = nbformat.read(build.learners_path(MODULE), 4)
+MASTER = nbformat.read(exercises.learners_path(MODULE.name), 4)
 SOURCES = {exercise.name: inspect.getsource(exercise.reference).rstrip() for exercise in MODULE.exercises}
 SOFTMAX, LOOPS, LAYER = SOURCES["softmax"], SOURCES["attention_loops"], SOURCES["SelfAttention"]
 
 
 def honest(module=MODULE):
     """The learner's notebook with right answers in it, as a tree of JSON."""
-    notebook = json.loads(build.learners_path(module).read_text(encoding="utf-8"))
+    notebook = json.loads(exercises.learners_path(module.name).read_text(encoding="utf-8"))
     for cell in notebook["cells"]:
         cell["source"] = "".join(cell["source"])
         if exercise := module.exercise(grade_id(cell)):
@@ -58,7 +58,7 @@ def encoded(notebook):
 
 def scores(notebook):
     """{exercise: score} of a repaired notebook; what is equal in all that an answer depends on is graded once."""
-    text = nbformat.writes(notebook)
+    text = json.dumps(notebook)
     parsed = loader.parse(text)
     key = tuple((name, parsed.source(name), *(name in source for source in parsed.broken)) for name in NAMES)
     return _scores(key, text) if key not in _known else _known[key]
@@ -545,7 +545,7 @@ def test_a_broken_notebook_is_repaired_and_graded(name):
     notebook = honest()
     changed = function(notebook)
     result = repair.repair(encoded(changed if isinstance(changed, bytes) else notebook), MODULE, MASTER)
-    check_form(result.notebook)
+    check_form(nbformat.from_dict(result.notebook))
     named = " ".join(result.repairs)
     assert all(word in named for word in words) and bool(words) == bool(result.repairs), named
     assert scores(result.notebook) == {exercise.name: exercise.points * (exercise.name not in lost) for exercise in MODULE.exercises}
@@ -594,7 +594,7 @@ def test_what_can_not_be_graded_gets_a_sentence_for_each_side(name):
 
 def test_a_notebook_of_this_module_is_not_taken_for_an_earlier_one():
     start = exercises.module("start")
-    master = nbformat.read(build.learners_path(start), 4)
+    master = nbformat.read(exercises.learners_path(start.name), 4)
     with pytest.raises(repair.NotGradable, match="module attention, not of start"):
         repair.repair(_data(), start, master)
     assert repair.repair(encoded(honest(start)), start, master).repairs == ()
@@ -604,11 +604,11 @@ def test_a_notebook_of_this_module_is_not_taken_for_an_earlier_one():
 @pytest.mark.parametrize("module", exercises.modules(), ids=lambda module: module.name)
 def test_what_was_given_out_is_not_repaired_and_earns_nothing_and_with_every_answer_everything(module):
     """Also where an example of the lesson has an exercise's name, as in the module start."""
-    master = submission.given_out(build.learners_path(module), module)
-    for data, share in ((build.learners_path(module).read_bytes(), 0), (encoded(honest(module)), 1)):
+    master = submission.given_out(exercises.learners_path(module.name), module)
+    for data, share in ((exercises.learners_path(module.name).read_bytes(), 0), (encoded(honest(module)), 1)):
         repaired = repair.repair(data, module, master)
         assert repaired.repairs == () and repaired.answered == bool(share)
-        _, verdicts = grading.check_text(nbformat.writes(repaired.notebook), seed=77, module=module)
+        _, verdicts = grading.check_text(json.dumps(repaired.notebook), seed=77, module=module)
         assert {verdict.name: verdict.score for verdict in verdicts} == {each.name: each.points * share for each in module.exercises}
 
 
@@ -674,7 +674,7 @@ def verdicts(**bodies):
         head, _, rest = cell["source"].rpartition('"""\n')
         cell["source"] = f'{head}"""\n{" " * (8 if name == "SelfAttention" else 4)}{line}\n{rest}'
     result = repair.repair(encoded(notebook), MODULE, MASTER)
-    return {verdict.name: verdict for verdict in grading.check_text(nbformat.writes(result.notebook), seed=987654321)[1]}
+    return {verdict.name: verdict for verdict in grading.check_text(json.dumps(result.notebook), seed=987654321)[1]}
 
 
 @pytest.mark.slow
@@ -730,7 +730,7 @@ def test_a_long_chain_of_names_is_read_in_good_time():
     notebook["cells"] += [code(piece) for piece in chain] + [code(f"def softmax(x, dim=-1):\n    return a{len(lines) - 1}")]
     start = time.perf_counter()
     result = repair.repair(encoded(notebook), MODULE, MASTER)
-    assert len(loader.parse(nbformat.writes(result.notebook)).slice("softmax")) > len(lines)
+    assert len(loader.parse(json.dumps(result.notebook)).slice("softmax")) > len(lines)
     assert time.perf_counter() - start < 60  # seconds; where each looks through all others, it is minutes
 
 
@@ -796,7 +796,7 @@ def test_of_several_others_the_newest(put):
 
 
 def test_the_one_that_is_answered_goes_before_the_untouched_one(put):
-    untouched = build.learners_path(MODULE).read_bytes()
+    untouched = exercises.learners_path(MODULE.name).read_bytes()
     assert put(**{"attention.ipynb": untouched, "attention-Copy1.ipynb": _data()}).repairs[0].endswith("attention-Copy1.ipynb.")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from autograder import report, safe_html
-from autograder.check import FAILED, Verdict
+from autograder.verdict import FAILED, Verdict
 
 PICTURE = '<img src="data:image/png;base64,iVBORw0KGgo=">'
 

@@ -96,7 +96,7 @@ def test_a_tree_comes_back_in_its_order_and_with_all_kinds():
 
 def test_a_dataclass_crosses_as_its_fields():
     observation = Observation({"output": Value("ndarray", "float64", "cpu", np.eye(2))}, None, "printed")
-    other = Observation.from_fields(back(wire.fields(observation)))
+    other = Observation.from_fields(back(observation))
     assert other.printed == "printed" and other.failure is None
     assert np.array_equal(other.values["output"].array, np.eye(2)) and other.values["output"].kind == "ndarray"
 
@@ -232,7 +232,7 @@ SEEN = Observation(
     {"output": Value("Tensor", "float64", "cpu", np.arange(6.0).reshape(2, 3)), "n": Value("int", text="3")}, Failure("E", "no")
 )
 BASES = [
-    wire.pack(wire.fields(SEEN)),
+    wire.pack(SEEN),
     wire.pack({"probe": "call", "inputs": {"x": torch.ones(2, 3, dtype=torch.bool).mT, "*masks": [np.zeros(0), None]}, "options": {}}),
     one_array(shape=[1, 2], order=[1, 0]),
 ]
@@ -309,7 +309,7 @@ def test_what_is_no_observation_is_refused():
         with pytest.raises(wire.ProtocolError):
             Observation.from_fields(tree)
     for _ in range(3_000):
-        tree = wire.fields(SEEN)
+        tree = back(SEEN)
         change_one_place(tree, chance, [*JUNK, torch.ones(2, 1), torch.tensor(0.0), np.ones(3), np.zeros(0), np.array(1)])
         with contextlib.suppress(wire.ProtocolError):
             whole += isinstance(Observation.from_fields(tree), Observation)

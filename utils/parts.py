@@ -4,9 +4,10 @@ from pathlib import Path
 
 from autograder import exercises
 from autograder.answers import KernelAnswer
-from autograder.check import PASSED, check
-from autograder.exercise import PUBLIC_SEED
+from autograder.check import check
+from autograder.exercises import PUBLIC_SEED
 from autograder.sandbox import loader, observe
+from autograder.verdict import PASSED
 
 
 def load(module, *names):

@@ -2,7 +2,6 @@
 
 import torch
 
-from autograder import mutants
 from autograder.exercise import Exercise, Module, case, mistake
 from autograder.exercises.attention import SCORE_MISTAKES, WEIGHT_MISTAKES
 from autograder.sandbox.probes.encoder_decoder import Scripted
@@ -539,7 +538,9 @@ def loss_inputs(draw, B, T, V, pad=0, padded=(), scale=1.0, shift=0.0, dtype=tor
     target = (pad + draw.integers(1, V, B, T)) % V  # anything but pad
     for row, length in enumerate(padded):
         target[row, length:] = pad
-    return {"logits": draw.normal(B, T, V, scale=scale, dtype=dtype) + shift, "target": target}
+    logits = draw.normal(B, T, V, scale=scale, dtype=dtype) + shift
+    logits[0, 0, pad] = logits[0, 0].max() + scale  # it would write `pad` where the target is something else
+    return {"logits": logits, "target": target}
 
 
 def label_smoothing_loss_cases(draw):
@@ -653,7 +654,8 @@ def script(draw, states, V, end, ending=0.0):
     return table
 
 
-def greedy_inputs(draw, B, S, V, start, end, max_length, states=13, ending=1.0):
+def greedy_inputs(draw, B, S, V, start, end, max_length, states=997, ending=1.5):
+    """Of so many states hardly any comes twice: with ending=1.5, each sequence ends within 60 tokens, and many don't end at once."""
     return {
         "model": script(draw, states, V, end, ending),
         "source": draw.integers(3, 20, B, S),
@@ -665,19 +667,19 @@ def greedy_inputs(draw, B, S, V, start, end, max_length, states=13, ending=1.0):
 
 def greedy_decode_cases(draw):
     yield case("one sequence", **greedy_inputs(draw, 1, 4, 6, start=3, end=2, max_length=7))
-    yield case("a batch", **greedy_inputs(draw, 7, 3, 8, start=5, end=4, max_length=12))
-    yield case("a large batch", **greedy_inputs(draw, 20, 3, 6, start=4, end=5, max_length=30, ending=1.5))
+    yield case("a batch", **greedy_inputs(draw, 12, 4, 8, start=5, end=4, max_length=5, ending=0.5))
+    yield case("a large batch", **greedy_inputs(draw, 24, 5, 9, start=4, end=5, max_length=60))
     yield case("nobody ends", **greedy_inputs(draw, 2, 5, 7, start=1, end=2, max_length=6, ending=-20.0))
     yield case("all end at once", **greedy_inputs(draw, 3, 2, 5, start=1, end=2, max_length=6, ending=30.0))
     yield case(
         "padding",
         part="padding",
-        **greedy_inputs(draw, 6, 4, 7, start=4, end=2, max_length=9),
+        **greedy_inputs(draw, 6, 4, 7, start=4, end=2, max_length=60),
         source_mask=lengths(4, 1, 3, 2, 4, 1, width=4),
         pad=6,
     )
-    yield case("padding, many", part="padding", **greedy_inputs(draw, 15, 3, 9, start=3, end=1, max_length=20),
-               source_mask=padding_mask(draw.integers(1, 4, 15), 3), pad=8)  # fmt: skip
+    yield case("padding, many", part="padding", **greedy_inputs(draw, 20, 4, 9, start=3, end=1, max_length=60),
+               source_mask=padding_mask(draw.integers(1, 5, 20), 4), pad=8)  # fmt: skip
 
 
 ENCODED_AGAIN = "The source is encoded anew for every token that is written. It does not change while you write: encode it once, before the loop, and keep the memory."
@@ -764,46 +766,46 @@ BEAM_MISTAKES = [
 ]  # fmt: skip
 
 
-def wrong(*ids):
-    """The reference with each of these mistakes in it."""
-    return [mutants.patched(encoder_decoder.beam_search, [each]) for each in BEAM_MISTAKES if each.id in ids]
+def planned(draw, paths, start, end, max_length, n_beams, alpha, V=7):
+    """A scripted model with a plan: after each beginning of a path its next token has that logit, and all others about 0."""
+    source, table = draw.integers(3, 20, 1, 4), draw.normal(997, V, scale=0.02)
+    numbers = Scripted(torch.arange(997.0)[:, None])  # its logits are the numbers of its states
+    for path in paths:
+        tokens, logits = zip(*path, strict=True)
+        states = numbers(source, torch.tensor([[start, *tokens[:-1]]])).flatten().long()
+        table[states, tokens] = torch.tensor(logits) + draw.normal(len(path), scale=0.02)
+    table += draw.normal(997, 1)  # what is not normalised shows
+    return {"model": table, "source": source, "start": start, "end": end, "max_length": max_length, "n_beams": n_beams, "alpha": alpha}
 
 
-def telling(draw, wrong, V, start, end, max_length, n_beams, alpha):
-    """A scripted model for which each of these wrong searches finds something else than the reference."""
-    while True:
-        table, source = script(draw, 17, V, end, 1.0), draw.integers(3, 20, 1, 4)
-        searches = (
-            search(Scripted(table), source, start, end, max_length, n_beams, alpha) for search in (encoder_decoder.beam_search, *wrong)
-        )
-        right = next(searches)[0].tolist()
-        if all(tokens.tolist() != right for tokens, _ in searches):
-            return {
-                "model": table,
-                "source": source,
-                "start": start,
-                "end": end,
-                "max_length": max_length,
-                "n_beams": n_beams,
-                "alpha": alpha,
-            }
-
-
-GREEDY, NARROW, SCORES = wrong("one_beam", "parents_mixed_up"), wrong("beam_stays_wide"), wrong("scores_mixed_up")
-PENALTY = wrong("no_length_penalty", "first_finished")
+# Paths for `planned`, with `end` = 4; no two beginnings lead to the same state. A token with the logit 5 is nearly sure.
+SHORT = [(0, 3.3), (4, 1.4)]  # the likeliest token first, and an early end: 0.52 · 0.40
+BETTER = [(5, 3.0), (2, 4.4), (1, 5.0), (4, 5.0)]  # begins second, and then nothing is likelier: 0.38 · 0.93 · …
+WANDERS = [(0, 3.3)]  # the likeliest token first, and then anything
+PROMPT = [(5, 3.0), (4, 4.4)]  # begins second, and is at its end at once: 0.38 · 0.93
+LONGER = [(5, 3.0), (2, 4.4), (3, 2.0), (0, 5.0), (1, 5.0), (6, 5.0), (4, 5.0)]  # less likely than SHORT, and after a penalty the best
+# With these SHORT comes to its end as the second of three, so that the third's score is no longer in the third place.
+SPARE = [(1, 1.0)]  # the third at first; without it, that might be `end`
+AHEAD = [(5, 3.0), (2, 4.4), (3, 2.2), (6, 1.0), (4, 5.0)]  # leads at first
+THIRD = [(5, 3.0), (6, 3.4), (1, 5.0), (3, 5.0), (0, 5.0), (4, 5.0)]  # is the best after a penalty
+FOURTH = [(5, 3.0), (2, 4.4), (2, 1.2), *[(5, 5.0), (2, 5.0)] * 3, (4, 5.0)]  # would be better still, had SHORT not kept its place
 
 
 def beam_search_cases(draw):
     source = {"source": draw.integers(3, 20, 1, 3)}
     yield case("one beam", model=script(draw, 17, 6, 2), **source, start=3, end=2, max_length=8, n_beams=1, alpha=0.6)
-    yield case("2 beams, no penalty", **telling(draw, GREEDY, 5, start=3, end=4, max_length=9, n_beams=2, alpha=0.0))
-    yield case("3 beams, no penalty", model=script(draw, 17, 7, 4, 0.5), **source, start=3, end=4, max_length=9, n_beams=3, alpha=0.0)
-    yield case("more beams than tokens", model=script(draw, 11, 3, 2), **source, start=1, end=2, max_length=5, n_beams=5, alpha=0.0)
+    yield case("2 beams, no penalty", **planned(draw, [SHORT, BETTER], start=3, end=4, max_length=9, n_beams=2, alpha=0.0))
+    yield case("3 beams, no penalty", **planned(draw, [WANDERS, SPARE, PROMPT], start=5, end=4, max_length=9, n_beams=3, alpha=0.0))
+    yield case("more beams than tokens", model=script(draw, 11, 3, 2), **source, start=1, end=2, max_length=3, n_beams=9, alpha=0.0)
     yield case("nobody ends", model=script(draw, 11, 5, 2, -30.0), **source, start=1, end=2, max_length=4, n_beams=3, alpha=0.7)
-    yield case("5 beams, each with a score of its own", **telling(draw, SCORES, 5, start=2, end=1, max_length=7, n_beams=5, alpha=2.0))
-    yield case("2 beams, length penalty", part="length", **telling(draw, PENALTY, 5, start=3, end=4, max_length=9, n_beams=2, alpha=1.5))
-    yield case("3 beams, length penalty", part="length", **telling(draw, PENALTY, 6, start=1, end=2, max_length=10, n_beams=3, alpha=1.0))
-    yield case("3 beams that finish early", part="length", **telling(draw, NARROW, 5, start=4, end=3, max_length=6, n_beams=3, alpha=3.0))
+    each = planned(draw, [SHORT, SPARE, AHEAD, THIRD], start=2, end=4, max_length=9, n_beams=3, alpha=2.0)
+    yield case("3 beams, each with a score of its own", **each)
+    longer = planned(draw, [SHORT, LONGER], start=3, end=4, max_length=12, n_beams=2, alpha=1.5)
+    yield case("2 beams, length penalty", part="length", **longer)
+    soon = script(draw, 997, 6, 2, 3.0)
+    yield case("3 beams, length penalty", part="length", model=soon, **source, start=1, end=2, max_length=40, n_beams=3, alpha=1.0)
+    early = planned(draw, [SHORT, SPARE, AHEAD, THIRD, FOURTH], start=6, end=4, max_length=13, n_beams=3, alpha=2.0)
+    yield case("3 beams that finish early", part="length", **early)
 
 
 beam_search = Exercise(

@@ -64,7 +64,8 @@ def cross_entropy_cases(draw):
     yield case("all sizes alike", logits=draw.normal(4, 4, 4), labels=draw.integers(0, 4, 4, 4))
     yield case("transposed in memory", logits=draw.normal(2, 5, 3).mT, labels=draw.integers(0, 5, 3, 2).T)
     yield case("float32", logits=draw.normal(2, 3, 5, dtype=SINGLE), labels=draw.integers(0, 5, 2, 3))
-    yield case("large logits", part="stability", logits=draw.normal(2, 3, 4) * 1000.0 + 1000.0, labels=draw.integers(0, 4, 2, 3))
+    large = draw.normal(2, 3, 4) * 1000.0 + 1000.0
+    yield case("large logits", part="stability", logits=large, labels=large.argmin(-1))  # their probabilities are rounded to 0
     apart = draw.normal(2, 3, 4) + torch.tensor([[[0.0]], [[-2000.0]]])
     yield case("rows far apart", part="stability", logits=apart, labels=draw.integers(0, 4, 2, 3))
 
@@ -453,14 +454,20 @@ filter_logits = Exercise(
 )  # fmt: skip
 
 
+def different(draw, B):
+    """B of the five tokens in any order, each a prompt (B, 1): not all of them go on alike."""
+    return draw.normal(5, 1).argsort(0)[:B]
+
+
 def sample_cases(draw):
     def inputs(*shape, **settings):
         return {"model": "a small model", "tokens": draw.integers(0, 5, *shape), **settings}
 
     yield case("the most probable token", **inputs(2, 3, n_new=2, temperature=1.0, top_k=1))
-    yield case("three rows, in eval mode", **inputs(3, 1, n_new=4, temperature=1.0, top_k=1), options={"training": False})
+    three = inputs(3, 1, n_new=4, temperature=1.0, top_k=1) | {"tokens": different(draw, 3)}
+    yield case("three rows, in eval mode", **three, options={"training": False})
     yield case("nothing new", **inputs(2, 3, n_new=0))
-    yield case("past the context", part="context", **inputs(2, 4, n_new=5, temperature=1.0, top_k=1))
+    yield case("past the context", part="context", **inputs(7, 4, n_new=5, temperature=1.0, top_k=1))
     yield case("a prompt longer than the context", part="context", **inputs(1, 9, n_new=2, temperature=1.0, top_k=1))
     yield case("at random", part="distribution", **inputs(1, 2, n_new=2))
     yield case("a temperature and the best three", part="distribution", **inputs(1, 3, n_new=2, temperature=0.7, top_k=3))
@@ -669,10 +676,14 @@ decode_step = Exercise(
 
 def sample_cached_cases(draw):
     def inputs(*shape, **settings):
-        return {"model": "a small GPT", "tokens": draw.integers(0, 5, *shape), **settings}
+        tokens = draw.integers(0, 5, *shape)
+        if shape[1] == 3:  # after 3, …, 2 the small GPT goes on otherwise than after 3 alone
+            tokens[0, 0], tokens[0, 2] = 3, 2
+        return {"model": "a small GPT", "tokens": tokens, **settings}
 
     yield case("the most probable token", **inputs(2, 3, n_new=4, temperature=1.0, top_k=1))
-    yield case("a prompt of one token, in eval mode", **inputs(3, 1, n_new=3, temperature=1.0, top_k=1), options={"training": False})
+    four = inputs(4, 1, n_new=3, temperature=1.0, top_k=1) | {"tokens": different(draw, 4)}
+    yield case("prompts of one token, in eval mode", **four, options={"training": False})
     yield case("up to the end of the context", **inputs(1, 5, n_new=3, temperature=1.0, top_k=1))
     yield case("nothing new", **inputs(2, 3, n_new=0))
     yield case("too long", part="context", raises="ValueError", **inputs(2, 5, n_new=4, temperature=1.0, top_k=1))

@@ -18,6 +18,8 @@ OPEN_FILES = 128
 THREADS = 64  # and processes
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_holding = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, as os.fork does
+_python = ctypes.pythonapi
 _SET_DEATH_SIGNAL, _SET_DUMPABLE, _SET_KEEPCAPS, _SET_SECCOMP, _SET_CHILD_SUBREAPER, _SET_NO_NEW_PRIVS = 1, 4, 8, 22, 36, 38
 _NEW_NAMESPACES = 0x00020000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000  # mount, ipc, user, pid, net
 _NOSUID, _NODEV, _NOEXEC, _READ_ONLY = 2, 4, 8, 1
@@ -43,10 +45,22 @@ def drop_capabilities(keep=0):
     _prctl(_SET_NO_NEW_PRIVS, 1)
 
 
-def new_namespaces():
-    """Namespaces of its own: no network, no shared memory, an empty /proc, a fresh /tmp; the next child is process 1 of a new table."""
-    uid, gid = os.getuid(), os.getgid()
-    _check(_libc.unshare(_NEW_NAMESPACES))
+def fork_into_namespaces():
+    """As os.fork, but the child is process 1 of a new table, without a network or shared memory; see `settle_in_namespaces`.
+
+    To call unshare and fork again would copy the page tables of all that is imported twice.
+    """
+    _python.PyOS_BeforeFork()
+    pid = _holding.syscall(ctypes.c_long(_CLONE[_column()]), ctypes.c_ulong(_NEW_NAMESPACES | signal.SIGCHLD), None, None, None, None)
+    if pid == 0:
+        _python.PyOS_AfterFork_Child()
+    else:
+        _python.PyOS_AfterFork_Parent()
+    return _check(pid)
+
+
+def settle_in_namespaces(uid, gid):
+    """In the child: its user (the parent's, and nobody else), an empty /proc, and a fresh /tmp, which is where it stays."""
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         _write(f"/proc/self/{name}", text)
     _mount_tmpfs("/tmp", f"size={SCRATCH},nr_inodes=1000,mode=1777")
@@ -188,7 +202,11 @@ def filter_system_calls():
 def new_keyring():
     """A session keyring of its own, where the kernel has keyrings: in an inherited one, a key would be left for the next."""
     if platform.machine() in _MACHINES:
-        _libc.syscall(_FORBIDDEN["keyctl"][_MACHINES[platform.machine()][0]], _JOIN_SESSION_KEYRING, None)
+        _libc.syscall(_FORBIDDEN["keyctl"][_column()], _JOIN_SESSION_KEYRING, None)
+
+
+def _column():
+    return _MACHINES[platform.machine()][0]
 
 
 def _prctl(option, *arguments):

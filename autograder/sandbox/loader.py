@@ -9,14 +9,15 @@ import __future__
 import ast
 import builtins
 import dataclasses
+import functools
 import json
 import linecache
 import re
 import symtable
 
-from IPython.core.inputtransformer2 import TransformerManager
-
 MAX_CODE = 300_000  # characters of code in a notebook; reading much more of it would take minutes
+_FAR_DOWN = 1_000  # lines; above that it is quicker to compile blank lines than to count on
+_MAX_KEPT = 4_000  # characters of a cell that is kept once it has been read: in a class, most cells are the same in all notebooks
 
 
 class UnreadableNotebook(Exception):
@@ -28,11 +29,12 @@ class Statement:
     """One top-level statement of a notebook."""
 
     node: ast.stmt
-    cell: str  # the file name under which it is compiled: what a traceback shows
+    line: int  # of its cell, from 1
     source: str
     binds: set[str]  # names that it defines, or changes
     uses: set[str]  # global names that it refers to, at once or when called
     calls: set[str]  # names whose methods it calls: that changes them, unless they are modules
+    cell: str = ""  # the file name under which it is compiled: what a traceback shows
 
 
 @dataclasses.dataclass
@@ -42,6 +44,7 @@ class Notebook:
     statements: list[Statement]
     broken: dict[str, SyntaxError]  # by cell
     sources: dict[str, str]  # the text of each cell
+    texts: dict[str, str]  # the text of each cell that could be read, as Python
     carried: dict[str, tuple[str, str]]  # names that `parts.load` gives, each with the module and its name there
 
     def slice(self, name):
@@ -62,27 +65,47 @@ class Notebook:
         """The text of what `name` depends on."""
         return "\n\n".join(statement.source for statement in self.slice(name))
 
-    def load(self, name, given=()):
-        """Run the slice of `name`; returns its namespace, and the errors of statements that failed.
-
-        given: names and values that take the place of the notebook's own definitions
-        """
-        given = dict(given)
-        namespace = {"__name__": "__main__", "__builtins__": builtins, **given}
-        errors, flags = [], self._flags()
-        for statement in self.slice(name):
-            try:
-                exec(compile(ast.Module([statement.node], []), statement.cell, "exec", flags, dont_inherit=True), namespace)
-            except (Exception, SystemExit) as error:
-                errors.append(error)
-            namespace.update(given)
-        return namespace, errors
+    def program(self, name):
+        """What `run` needs to define `name`: a tree of texts and numbers."""
+        return {"statements": [[each.cell, each.line, each.source] for each in self.slice(name)], "flags": self._flags()}
 
     def _flags(self):
         """The compiler's flags of all `from __future__ import …`, which hold for the rest of a notebook."""
         imports = (each.node for each in self.statements if isinstance(each.node, ast.ImportFrom) and each.node.module == "__future__")
         features = {alias.name for node in imports for alias in node.names} & set(__future__.all_feature_names)
         return sum(getattr(__future__, feature).compiler_flag for feature in features)
+
+
+def quote_from(texts):
+    """Have tracebacks show the lines of these cells. texts: {cell: its text}"""
+    for cell, text in texts.items():
+        lines = [line + "\n" for line in text.split("\n")]  # where Python ends a line; str.splitlines ends one at a form feed too
+        linecache.cache[cell] = (len(text), None, lines, cell)
+
+
+def run(program, given=()):
+    """Run the statements of a program; returns its namespace, and the errors of statements that failed.
+
+    given: names and values that take the place of the notebook's own definitions
+    """
+    given = dict(given)
+    namespace, errors = {"__name__": "__main__", "__builtins__": builtins, **given}, []
+    for cell, line, source in program["statements"]:
+        try:
+            exec(_compiled(cell, line, source, program["flags"]), namespace)
+        except (Exception, SystemExit) as error:
+            errors.append(error)
+        namespace.update(given)
+    return namespace, errors
+
+
+@functools.lru_cache(maxsize=256)
+def _compiled(cell, line, source, flags):
+    """The code of a statement; what several answers rest on is compiled once."""
+    if line < _FAR_DOWN:
+        return compile("\n" * (line - 1) + source, cell, "exec", flags, dont_inherit=True)
+    tree = ast.increment_lineno(ast.parse(source, cell), line - 1)
+    return compile(tree, cell, "exec", flags, dont_inherit=True)
 
 
 def read(text):
@@ -110,52 +133,77 @@ def read(text):
 
 def parse(text):
     """The Notebook that a file's text holds. Raises UnreadableNotebook."""
-    statements, broken, sources, carried, left = [], {}, dict(read(text)), {}, MAX_CODE
+    statements, broken, sources, texts, carried, left = [], {}, dict(read(text)), {}, {}, MAX_CODE
     for cell, source in sources.items():
         if len(source) > left:
             broken[cell] = SyntaxError(f"with it, the notebook has more than {MAX_CODE} characters of code", (cell, 1, 1, ""))
             continue
         left -= len(source)
-        linecache.cache[cell] = (len(source), None, source.splitlines(keepends=True), cell)
-        try:
-            python, tree = _python(source, cell)
-        except _UNREADABLE as error:
-            broken[cell] = _syntax_error(error, cell)
-            continue
-        lines = [line + "\n" for line in python.split("\n")]  # where Python ends a line; str.splitlines ends one at a form feed too
-        linecache.cache[cell] = (len(python), None, lines, cell)
-        encoded = [line.encode() for line in lines]
-        for node in tree.body:
-            if loaded := _carried(node):
-                carried |= loaded
-            elif not _is_magic(node):
-                try:
-                    statements.append(_statement(node, cell, encoded))
-                except _UNREADABLE as error:  # well-formed, but not at the top level: `nonlocal x`
-                    broken[cell] = _syntax_error(error, cell)
+        found = read_cell(source)
+        if found.error:
+            broken[cell] = found.error
+        texts[cell] = found.text
+        carried |= found.carried
+        statements += [dataclasses.replace(each, cell=cell) for each in found.statements]
     modules = {name for statement in statements if isinstance(statement.node, (ast.Import, ast.ImportFrom)) for name in statement.binds}
-    for statement in statements:
-        statement.binds |= statement.calls - modules  # `torch.manual_seed(0)`, `plt.show()`: no definition depends on it
-    return Notebook(statements, broken, sources, carried)
+    for statement in statements:  # `torch.manual_seed(0)`, `plt.show()`: no definition depends on it
+        statement.binds = statement.binds | (statement.calls - modules)
+    return Notebook(statements, broken, sources, texts, carried)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """The code of one cell."""
+
+    text: str  # as Python
+    statements: tuple[Statement, ...] = ()
+    carried: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    error: SyntaxError | None = None  # why all of it, or a statement of it, could not be read
+
+
+def read_cell(source):
+    """The Cell that a text is; it is shared, and to be left as it is."""
+    return (_kept_cell if len(source) <= _MAX_KEPT else _cell)(source)
+
+
+def _cell(source):
+    try:
+        python, tree = _python(source)
+    except _UNREADABLE as error:
+        return Cell(source, error=_syntax_error(error))
+    statements, carried, broken = [], {}, None
+    encoded = [(line + "\n").encode() for line in python.split("\n")]
+    for node in tree.body:
+        if loaded := _carried(node):
+            carried |= loaded
+        elif "get_ipython" not in python or not _is_magic(node):
+            try:
+                statements.append(_statement(node, encoded))
+            except _UNREADABLE as error:  # well-formed, but not at the top level: `nonlocal x`
+                broken = _syntax_error(error)
+    return Cell(python, tuple(statements), carried, broken)
+
+
+_kept_cell = functools.lru_cache(maxsize=256)(_cell)
 
 
 _UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # what a parser raises: null bytes, nesting too deep
 
 
-def _syntax_error(error, cell):
+def _syntax_error(error):
     if isinstance(error, SyntaxError) and error.lineno:
         return error
-    return SyntaxError(str(error) or "it is nested too deeply", (cell, 1, 1, ""))
+    return SyntaxError(str(error) or "it is nested too deeply", ("", 1, 1, ""))
 
 
-def _python(source, cell):
+def _python(source):
     """A cell as Python, and its tree; what is Python as it stands has no magics, and need not be searched for them."""
     try:
         python = re.sub(r"\r\n?", "\n", source)
-        return python, ast.parse(python, cell)
+        return python, ast.parse(python)
     except _UNREADABLE:
         python = re.sub(r"\r\n?", "\n", _without_magics(source))
-        return python, ast.parse(python, cell)
+        return python, ast.parse(python)
 
 
 _TIMING = ("%%time", "%%timeit", "%%capture", "%%prun", "%%memit")  # their cells hold ordinary code
@@ -169,7 +217,9 @@ def _without_magics(source):
             return ""
         lines[first] = ""
         return _without_magics("\n".join(lines))
-    # a new one each time: IPython's keeps state from a cell that it could not read
+    from IPython.core.inputtransformer2 import TransformerManager  # takes a while to import, and most cells have no magics
+
+    # a new one each time: it keeps state from a cell that it could not read
     return TransformerManager().transform_cell(source)
 
 
@@ -188,10 +238,11 @@ def _is_magic(node):
     return any(isinstance(child, ast.Name) and child.id == "get_ipython" for child in ast.walk(node))
 
 
-def _statement(node, cell, lines):
+def _statement(node, lines):
     """lines: of its cell, in UTF-8, in which the compiler counts columns"""
     decorators = [decorator.lineno for decorator in getattr(node, "decorator_list", [])]
-    own = lines[min([node.lineno, *decorators]) - 1 : node.end_lineno]
+    first = min([node.lineno, *decorators])
+    own = lines[first - 1 : node.end_lineno]
     own[-1] = own[-1][: node.end_col_offset]
     if not decorators:
         own[0] = own[0][node.col_offset :]
@@ -200,7 +251,7 @@ def _statement(node, cell, lines):
     changed, calls = _changed(node)
     if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
         binds.add("*")
-    return Statement(node, cell, source, binds | changed, uses, calls)
+    return Statement(node, first, source, binds | changed, uses, calls)
 
 
 def globals_of(node, source=""):

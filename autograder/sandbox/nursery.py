@@ -1,12 +1,11 @@
 """The warm parent: imports what answers need once, then forks a child for each notebook. It never sees a notebook or a reference.
 
-It serves on a socket, its standard input. Each request comes with two sockets: `frames`, on which the child will serve as `worker`
-does, and `report`, on which it is told, as JSON:
+It serves on a socket, its standard input. A request is the names in LATE that the notebook uses, as JSON, and comes with two sockets:
+`frames`, on which the child will serve as `worker` does, and `report`, on which it is told, as JSON:
     {"started": true}, with a pidfd      the child is there, and can be killed by it
     {"confined": true}                   it has given up what its tier takes away, and answers from now on
     {"error": text}                      it never came to that
     {"status": …, "memory": …, "cpu": …} it has ended: exit status (or minus the signal), bytes at its peak, seconds
-A child is two processes: the second runs the answers; the first waits for it, reports, and is out of its reach.
 """
 
 import contextlib
@@ -15,6 +14,7 @@ import json
 import os
 import random
 import resource
+import select
 import signal
 import socket
 import time
@@ -23,9 +23,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from . import confine, loader, worker
+from . import confine, loader, observe, worker
 
 NAMESPACES, LANDLOCK, NONE = "namespaces", "landlock", "none"
+LATE = {  # for what torch imports late a third of a second and more, and what more memory to fork: only where a notebook has the word
+    "optim": lambda: torch.optim.SGD([nn.Parameter(torch.zeros(1))]),
+    "broadcast_shapes": lambda: torch.broadcast_shapes((1,), (2,)),
+}
 _NOBODY = 65534
 _SECONDS_TO_CLEAR_UP = 5
 
@@ -35,34 +39,99 @@ def serve(tier, readable):
 
     readable: for the tier `landlock`, the paths below which a child may read
     """
-    control = socket.socket(fileno=os.dup(0))
-    if tier == NAMESPACES and os.getuid() == 0:
-        confine.drop_user(_NOBODY)
-    confine.die_with_parent()
-    torch.set_num_threads(1)
-    _warm_up()
-    base = confine.address_space()
-    gc.collect()
-    gc.freeze()  # a collection in a child would otherwise write to every page that it shares with this process
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
-    while True:
-        request, sockets, _, _ = socket.recv_fds(control, 16, 2)
-        if not request:
-            break
-        report = socket.socket(fileno=sockets[1])
+    _Parent(tier, readable).serve(socket.socket(fileno=os.dup(0)))
+
+
+class _Parent:
+    """The parent, and the children that it has."""
+
+    def __init__(self, tier, readable):
+        self.tier, self.readable = tier, readable
+        self.children = {}  # {pidfd: (pid, the socket of its reports)}
+        self.late = set()  # those of LATE that are there
+        if tier == NAMESPACES and os.getuid() == 0:
+            confine.drop_user(_NOBODY)
+        elif tier == NONE:
+            confine.adopt_orphans()
+        confine.die_with_parent()
+        torch.set_num_threads(1)
+        _warm_up()
+        self.settle()
+
+    def settle(self):
+        """Before the next fork: nothing that is there now is to be looked at again."""
+        self.address_space = confine.address_space()
+        gc.collect()
+        gc.freeze()  # a collection in a child would otherwise write to every page that it shares with this process
+
+    def serve(self, control):
+        """See the module's `serve`."""
+        poll = select.poll()
+        poll.register(control, select.POLLIN)
+        while control or self.children:
+            for descriptor, _ in poll.poll():
+                if descriptor in self.children:
+                    poll.unregister(descriptor)
+                    self.see_off(descriptor)
+                    continue
+                request, sockets, _, _ = socket.recv_fds(control, 1024, 2)
+                if request:
+                    if child := self.fork(json.loads(request), *sockets):
+                        poll.register(child, select.POLLIN)
+                else:
+                    poll.unregister(control)
+                    control = None
+
+    def fork(self, late, frames, report):
+        """Fork a child; returns its pidfd, or None."""
+        report = socket.socket(fileno=report)
         try:
+            if missing := set(late) - self.late:
+                for name in missing:
+                    LATE[name]()
+                self.late |= missing
+                self.settle()
             threads = len(os.listdir("/proc/self/task"))
             if threads != 1:  # in a child, a lock that another thread held would be held for ever
                 raise RuntimeError(f"the warm parent has {threads} threads")
-            if os.fork() == 0:
-                _child(tier, readable, base, sockets[0], report)
+            user = os.getuid(), os.getgid()
+            pid = confine.fork_into_namespaces() if self.tier == NAMESPACES else os.fork()
+            if pid == 0:
+                _child(self.tier, self.readable, self.address_space, user, frames, report)
+            pidfd = os.pidfd_open(pid)
         except (OSError, RuntimeError) as error:
             _tell(report, error=f"{type(error).__name__}: {error}")
-        os.close(sockets[0])
+            report.close()
+            return None
+        finally:
+            os.close(frames)
+        with contextlib.suppress(OSError):  # nobody listens any more
+            socket.send_fds(report, [b'{"started": true}'], [pidfd])
+        self.children[pidfd] = pid, report
+        return pidfd
+
+    def see_off(self, pidfd):
+        """Report the end of a child."""
+        pid, report = self.children.pop(pidfd)
+        _, status, usage = os.wait4(pid, 0)
+        if self.tier == NONE:
+            self.clear_up()
+        _tell(report, status=os.waitstatus_to_exitcode(status), memory=usage.ru_maxrss * 1024, cpu=usage.ru_utime + usage.ru_stime)
         report.close()
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.wait()
+        os.close(pidfd)
+
+    def clear_up(self):
+        """End what answers left running, where no namespace ends it."""
+        deadline = time.monotonic() + _SECONDS_TO_CLEAR_UP
+        while time.monotonic() < deadline:
+            with open(f"/proc/self/task/{os.getpid()}/children") as file:
+                left = {int(each) for each in file.read().split()} - {pid for pid, _ in self.children.values()}
+            if not left:
+                return
+            for each in left:
+                os.kill(each, signal.SIGKILL)
+            for each in left:
+                os.waitpid(each, 0)
 
 
 def _warm_up():
@@ -74,19 +143,19 @@ def _warm_up():
     scores = torch.einsum("bts,bsd->btd", weights, y) + nn.Embedding(7, 8)(torch.arange(5))
     nn.functional.scaled_dot_product_attention(x, x, x)
     nn.functional.cross_entropy(scores.flatten(0, 1), torch.arange(10) % 8).backward()
-    torch.optim.AdamW([x]).step()
     double = x.detach().double()
     torch.linalg.svd(double @ double.mT)
     torch.multinomial(torch.ones(3), 2)
+    np.random.seed()
+    torch.seed()
     torch.sort(double.flatten())
-    loader.parse(json.dumps({"cells": [{"cell_type": "code", "source": "%matplotlib inline\ndef f(x):\n    return x"}]})).load("f")
+    observe.observe("call", torch.relu, {"x": double}, {})
+    loader.run({"statements": [["", 1, "def f(x):\n    return x"]], "flags": 0})
 
 
-def _child(tier, readable, base, frames, report):
-    """The first process of a child; never returns."""
+def _child(tier, readable, address_space, user, frames, report):
+    """The child: gives up its rights, and only then reads what it is sent; never returns."""
     try:
-        confine.die_with_parent()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(frames, 0)
         os.dup2(frames, 1)
         os.dup2(report.fileno(), 3, inheritable=False)
@@ -95,32 +164,10 @@ def _child(tier, readable, base, frames, report):
         report = socket.socket(fileno=3)
         confine.be_first_to_go()
         if tier == NAMESPACES:
-            confine.new_namespaces()
-        elif tier == NONE:
-            confine.adopt_orphans()
-        second = os.fork()
-        if second == 0:
-            _answers(tier, readable, base, report)
-        socket.send_fds(report, [b'{"started": true}'], [os.pidfd_open(second)])
-        for descriptor in (0, 1):  # so that the other side reads the end when the second process ends
-            os.close(descriptor)
-        _, status, usage = os.wait4(second, 0)
-        code = os.waitstatus_to_exitcode(status)
-        if tier == NONE:
-            _clear_up()
-        _tell(report, status=code, memory=usage.ru_maxrss * 1024, cpu=usage.ru_utime + usage.ru_stime)
-    except BaseException as error:
-        _tell(report, error=f"{type(error).__name__}: {error}")
-    finally:
-        os._exit(0)
-
-
-def _answers(tier, readable, base, report):
-    """The second process: gives up its rights, and only then reads what it is sent; never returns."""
-    try:
+            confine.settle_in_namespaces(*user)
         os.setsid()
         confine.new_keyring()
-        confine.limit(base, threads=tier == NAMESPACES or (os.getuid() == 0 and tier == LANDLOCK))
+        confine.limit(address_space, threads=tier == NAMESPACES or (os.getuid() == 0 and tier == LANDLOCK))
         if tier == NAMESPACES:
             confine.drop_capabilities()
         if tier == LANDLOCK:
@@ -145,20 +192,6 @@ def _answers(tier, readable, base, report):
     except BaseException:
         os._exit(1)
     os._exit(0)
-
-
-def _clear_up():
-    """End what an answer left running, where no namespace ends it."""
-    deadline = time.monotonic() + _SECONDS_TO_CLEAR_UP
-    while time.monotonic() < deadline:
-        with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            left = [int(each) for each in file.read().split()]
-        if not left:
-            return
-        for each in left:
-            os.kill(each, signal.SIGKILL)
-        for each in left:
-            os.waitpid(each, 0)
 
 
 def _tell(report, **message):

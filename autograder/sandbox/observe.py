@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import linecache
 import os
 import sys
 import sysconfig
@@ -96,9 +97,15 @@ class Observation:
 
 def observe(probe, target, inputs, options):
     """Drive `target` with the probe of that name and return the Observation; no exception of the answer gets out."""
+    with standard_state():
+        return observe_in(probe, target, inputs, options)
+
+
+def observe_in(probe, target, inputs, options):
+    """The same in the state that is there."""
     printed = io.StringIO()
     try:
-        with standard_state(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             seen = probes.find(probe)(target, inputs, **options)
         return Observation({name: _value(thing) for name, thing in seen.items()}, None, printed.getvalue()[:MAX_TEXT])
     except (Exception, SystemExit) as error:
@@ -108,9 +115,11 @@ def observe(probe, target, inputs, options):
 def failure(error):
     """The Failure that an exception is, at the deepest line that is the learner's own."""
     where = {}
-    for frame in traceback.extract_tb(error.__traceback__):
-        if not frame.filename.startswith((_HERE, _LIBRARY, _PACKAGES, "<")):
-            where = {"line": frame.lineno or 0, "source": (frame.line or "").strip()[:MAX_TEXT], "cell": os.path.basename(frame.filename)}
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        name = frame.f_code.co_filename
+        if not name.startswith((_HERE, _LIBRARY, _PACKAGES, "<")):
+            source = linecache.getline(name, line, frame.f_globals).strip()  # of this frame alone: to read torch's files takes long
+            where = {"line": line or 0, "source": source[:MAX_TEXT], "cell": os.path.basename(name)}
     if isinstance(error, SyntaxError):
         where = {"line": error.lineno or 0, "source": (error.text or "").strip()[:MAX_TEXT], "cell": os.path.basename(error.filename or "")}
         return Failure(type(error).__name__, str(error.msg)[:MAX_TEXT], **where)
@@ -135,12 +144,7 @@ def standard_state():
     on_cpu = contextlib.nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")  # it slows every call
     try:
         with warnings.catch_warnings(), on_cpu:
-            warnings.simplefilter("ignore")
-            torch.set_default_dtype(torch.float32)
-            torch.set_grad_enabled(True)
-            torch.default_generator.manual_seed(0)
-            np.random.seed(0)
-            np.seterr(all="ignore")
+            set_standard_state()
             yield
     finally:
         torch.set_default_dtype(dtype)
@@ -149,6 +153,20 @@ def standard_state():
         np.random.set_state(numpy_state)
         np.seterr(**numpy_errors)
         sys.setrecursionlimit(limit)
+
+
+def set_standard_state():
+    """Set it for good: in a process of the answer's own, to put it back for every probe would take as long as many an answer."""
+    warnings.simplefilter("ignore")
+    torch.set_default_dtype(torch.float32)
+    torch.set_grad_enabled(True)
+    torch.default_generator.manual_seed(0)
+    np.random.seed(0)
+    np.seterr(all="ignore")
+    sys.setrecursionlimit(_RECURSION_LIMIT)
+
+
+_RECURSION_LIMIT = sys.getrecursionlimit()
 
 
 def _value(thing):

@@ -22,6 +22,7 @@ DTYPES = {
     for dtype in (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
                   torch.uint16, torch.uint32, torch.uint64, torch.float16, torch.bfloat16, torch.float32, torch.float64)
 }  # fmt: skip
+NUMPY = {np.dtype(name): name for name in DTYPES if name != "bfloat16"}  # to ask each array for its dtype's name takes long
 
 
 class ProtocolError(Exception):
@@ -29,24 +30,37 @@ class ProtocolError(Exception):
 
 
 def pack(message):
-    """A frame from a tree of dicts, lists, strings, numbers, None, torch tensors and numpy arrays."""
+    """A frame from a tree of dicts, lists, strings, numbers, None, torch tensors, numpy arrays, and dataclasses (as dicts)."""
     arrays, chunks = [], []
 
     def encode(node):
         if isinstance(node, dict):
             return {str(key): encode(value) for key, value in node.items()}
+        if isinstance(node, str) and len(node) > LONG_TEXT:
+            return add("text", np.frombuffer(node.encode("utf-8", "surrogatepass"), np.uint8))
+        if node is None or isinstance(node, (str, int, float)):
+            return node
         if isinstance(node, (list, tuple)):
             return [encode(value) for value in node]
-        kind = "Tensor" if isinstance(node, torch.Tensor) else "ndarray"
-        if isinstance(node, str) and len(node) > LONG_TEXT:
-            kind, node = "text", np.frombuffer(bytearray(node.encode("utf-8", "surrogatepass")), np.uint8)
-        if not isinstance(node, (torch.Tensor, np.ndarray)):
-            return node
-        tensor = torch.as_tensor(node).detach().cpu()
-        order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))  # keeps a transposed layout
+        if isinstance(node, np.ndarray) and node.dtype in NUMPY:
+            return add("ndarray", node)
+        if isinstance(node, (torch.Tensor, np.ndarray)):
+            return add_tensor("Tensor" if isinstance(node, torch.Tensor) else "ndarray", torch.as_tensor(node).detach().cpu())
+        return encode(vars(node)) if dataclasses.is_dataclass(node) else node
+
+    def add(kind, array):
+        order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])  # keeps a transposed layout
+        return note(kind, NUMPY[array.dtype], array.transpose(order), order, array.transpose(order).tobytes())
+
+    def add_tensor(kind, tensor):
+        order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
         stored = tensor.permute(order).contiguous()
-        arrays.append({"kind": kind, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(stored.shape), "order": order})
-        chunks.append(stored.flatten().view(torch.uint8).numpy().tobytes() if stored.numel() else b"")
+        data = stored.flatten().view(torch.uint8).numpy().tobytes() if stored.numel() else b""
+        return note(kind, str(tensor.dtype).removeprefix("torch."), stored, order, data)
+
+    def note(kind, dtype, stored, order, data):
+        arrays.append({"kind": kind, "dtype": dtype, "shape": list(stored.shape), "order": order})
+        chunks.append(data)
         return {"$array": len(arrays) - 1}
 
     header = json.dumps({"message": encode(message), "arrays": arrays}).encode()
@@ -72,17 +86,6 @@ def read(stream):
         raise ProtocolError(f"not a frame: {error}") from error
 
 
-def fields(instance):
-    """A dataclass as a tree that `pack` takes; unlike dataclasses.asdict it copies no array."""
-    if dataclasses.is_dataclass(instance):
-        return {field.name: fields(getattr(instance, field.name)) for field in dataclasses.fields(instance)}
-    if isinstance(instance, dict):
-        return {key: fields(value) for key, value in instance.items()}
-    if isinstance(instance, (list, tuple)):
-        return [fields(value) for value in instance]
-    return instance
-
-
 def _exactly(stream, size):
     data = stream.read(size)
     if len(data) != size:
@@ -105,8 +108,11 @@ def _array(entry, data):
         return data.decode("utf-8", "surrogatepass")
     if dtype == torch.bool and data.translate(None, b"\0\1"):
         raise ProtocolError("a bool that is neither 0 nor 1")
+    back = [order.index(axis) for axis in range(len(order))]
+    if entry["kind"] == "ndarray" and dtype != torch.bfloat16:
+        return np.frombuffer(bytearray(data), entry["dtype"]).reshape(shape).transpose(back)
     flat = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
-    tensor = flat.reshape(shape).permute([order.index(axis) for axis in range(len(order))])
+    tensor = flat.reshape(shape).permute(back)
     return tensor.numpy() if entry["kind"] == "ndarray" else tensor
 
 
