@@ -28,7 +28,7 @@ from nbgrader.server_extensions.formgrader import base as formgrader
 
 from autograder import engine, exercises, preprocessor
 from autograder.gradebook import one_transaction, timestamp
-from autograder.page import KEY
+from autograder.page import KEY, Prepared
 from autograder.verdict import CanNotCheck
 
 AHEAD = 3  # submissions that are being graded ahead of nbgrader's own steps, for each core
@@ -119,8 +119,7 @@ class CourseAutograde(Autograde):
         before, prepared = self._next(student_id)
         self._prepared = {student_id: prepared}
         if prepared.error:
-            self._not_graded[student_id] = prepared.error
-            shutil.rmtree(self._format_dest(assignment_id, student_id), ignore_errors=True)
+            self._lose(student_id, prepared.error)
             return False
         if prepared.not_gradable:
             self._not_graded[student_id] = prepared.not_gradable
@@ -154,33 +153,37 @@ class CourseAutograde(Autograde):
         return _Call(self._processes, *call)
 
     def init_single_notebook_resources(self, notebook_filename):
-        """nbgrader's, and the verdicts."""
+        """nbgrader's, and the verdicts. Raises CanNotCheck."""
         resources = super().init_single_notebook_resources(notebook_filename)
         student = resources["nbgrader"]["student"]
         prepared = self._prepared[student]
         if prepared.verdicts is None and not prepared.not_gradable:  # nothing has changed but the time at which it was handed in
             prepared = self._prepared[student] = self._grade(student, "").result()
+        if prepared.error:
+            raise CanNotCheck(prepared.error)
         resources["nbgrader"]["verdicts"] = prepared.verdicts
         return resources
 
     def convert_single_notebook(self, notebook_filename):
         """Grade one; where that is not possible, leave no score that could be taken for a grade."""
-        resources = self.init_single_notebook_resources(notebook_filename)["nbgrader"]
-        student, assignment = resources["student"], resources["assignment"]
+        (student,) = self._prepared
         try:
             super().convert_single_notebook(notebook_filename)
         except CanNotCheck as error:
-            self._not_graded[student] = str(error)
-            shutil.rmtree(self._format_dest(assignment, student), ignore_errors=True)
+            self._lose(student, str(error))
             self._session.rollback()
         else:
             if student in self._not_graded:
-                self._leave_to_a_person(resources)
+                self._leave_to_a_person(student)
             self._session.commit()
 
-    def _leave_to_a_person(self, resources):
-        notebook = autograde.Gradebook().find_submission_notebook(resources["notebook"], resources["assignment"], resources["student"])
-        for grade in notebook.grades:
+    def _lose(self, student, sentence):
+        self._not_graded[student] = sentence
+        shutil.rmtree(self._format_dest(self.coursedir.assignment_id, student), ignore_errors=True)
+
+    def _leave_to_a_person(self, student):
+        found = autograde.Gradebook().find_submission_notebook(exercises.slug(self._name), self.coursedir.assignment_id, student)
+        for grade in found.grades:
             grade.auto_score, grade.needs_manual_grade = None, True
 
     def _refused(self, sentence):
@@ -193,15 +196,32 @@ class _Call:
 
     def __init__(self, processes, *call):
         self._processes, self._call = processes, call
-        self._future = _pool(processes).submit(*call)
+        self._submit()
+
+    def _submit(self):
+        self._pool = _pool(self._processes)
+        try:
+            self._future = self._pool.submit(*self._call)
+        except BrokenProcessPool:  # while nobody asked anything of it
+            self._renew()
+            self._future = self._pool.submit(*self._call)
+
+    def _renew(self):
+        if _pool(self._processes) is self._pool:  # and no other call has done it
+            _pool.cache_clear()
+        self._pool = _pool(self._processes)
 
     def result(self):
         """What it returns, and raises."""
         try:
             return self._future.result()
         except BrokenProcessPool:
-            _pool.cache_clear()
-            return _pool(self._processes).submit(*self._call).result()
+            self._renew()
+            self._submit()
+        try:
+            return self._future.result()
+        except BrokenProcessPool:
+            return Prepared(error="The processes that grade were lost twice over it. Is there enough memory?")
 
     def cancel(self):
         """It is not wanted any more."""
@@ -218,13 +238,15 @@ def _pool(processes):
     context.set_forkserver_preload(["autograder.executor"])
     pool = ProcessPoolExecutor(processes, context, initializer=engine.start_worker)
     main, hidden = sys.modules["__main__"], {}
-    for name in ("__file__", "__spec__"):  # they would import the program that was started: all of nbgrader
-        hidden[name] = getattr(main, name, None)
-        setattr(main, name, None)
-    for _ in range(processes):
-        pool.submit(os.getpid)  # starts one
-    for name, value in hidden.items():
-        setattr(main, name, value)
+    try:
+        for name in ("__file__", "__spec__"):  # they would import the program that was started: all of nbgrader
+            hidden[name] = getattr(main, name, None)
+            setattr(main, name, None)
+        for _ in range(processes):
+            pool.submit(os.getpid)  # starts one
+    finally:
+        for name, value in hidden.items():
+            setattr(main, name, value)
     return pool
 
 

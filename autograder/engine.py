@@ -188,7 +188,7 @@ class _Cluster:
             self._client = self._distributed.Client(self._scheduler or None, **here)
         self._client.wait_for_workers(1)
         workers = self._client.scheduler_info(n_workers=-1)["workers"]
-        found = [self._client.submit(find_tier, wanted, workers=[worker], pure=False) for worker in workers]
+        found = [self._client.submit(find_tier, wanted, workers=[worker], allow_other_workers=True, pure=False) for worker in workers]
         return max(self._client.gather(found), key=_TIERS.index)
 
     def graded(self, jobs):

@@ -1,6 +1,5 @@
 """One submission, from its files to its record and its graded notebook."""
 
-import dataclasses
 import functools
 import json
 import os
@@ -8,7 +7,7 @@ import time
 
 from autograder import exercises, grading, isolation, report, submission
 from autograder.engine import GRADED, INFRASTRUCTURE_ERROR, NOT_GRADABLE, versions
-from autograder.page import KEY, fill, stamped
+from autograder.page import KEY, Prepared, fill, stamped
 from autograder.process import InfrastructureError
 from autograder.repair import NotGradable
 from autograder.verdict import COULD_NOT_CHECK, CanNotCheck
@@ -21,33 +20,34 @@ def grade(job, core):
     core: number of the one on which it is to stay
     """
     start, page, found = time.perf_counter(), None, record(job)
-    module, nursery = exercises.module(job.module), isolation.nursery(job.tier)
-    nursery.peak_memory = 0
-    result = prepare(job.path, job.module, exercises.learners_path(job.module), job.seed, job.tier, core=core)
-    if result.error:
-        found |= {"ending": INFRASTRUCTURE_ERROR, "message": result.error}
-    elif result.not_gradable:
-        known = result.notebook["metadata"][KEY]
-        found |= {"ending": NOT_GRADABLE, "message": result.not_gradable, "for_the_learner": known["refused"]}
-    else:
-        found["repairs"] = result.notebook["metadata"][KEY]["repairs"]
-        found |= report.module_json(module, result.verdicts.values()) | {"peak_memory": nursery.peak_memory}
-    if job.page and not result.error:
-        page = json.dumps(fill(result.notebook, result.verdicts), ensure_ascii=False, indent=1, sort_keys=True) + "\n"
+    try:
+        page = _graded(job, core, found)
+    except Exception as error:
+        found |= {"ending": INFRASTRUCTURE_ERROR, "message": _sentence(error)}
     found["seconds"] = round(time.perf_counter() - start, 3)
     return found, page
 
 
-@dataclasses.dataclass
-class Prepared:
-    """A submission, repaired and graded; or why it could not be."""
+def _graded(job, core, found):
+    """Fill in the record; returns the graded notebook, where that is wanted and there is one. Raises CanNotCheck."""
+    nursery = isolation.nursery(job.tier)
+    nursery.peak_memory = 0
+    result = prepare(job.path, job.module, exercises.learners_path(job.module), job.seed, job.tier, core=core)
+    if result.error:
+        raise CanNotCheck(result.error)
+    known = result.notebook["metadata"][KEY]
+    if result.not_gradable:
+        found |= {"ending": NOT_GRADABLE, "message": result.not_gradable, "for_the_learner": known["refused"]}
+    else:
+        found |= report.module_json(exercises.module(job.module), result.verdicts.values())
+        found |= {"repairs": known["repairs"], "peak_memory": nursery.peak_memory}
+    return json.dumps(fill(result.notebook, result.verdicts), ensure_ascii=False) if job.page else None
 
-    notebook: dict | None = (
-        None  # repaired, or where it can't be graded the one that was given out; and what is known of it, see `page.stamped`
-    )
-    verdicts: dict | None = None  # {grade_id of a check cell: Verdict}
-    not_gradable: str = ""  # why no notebook could be made of it, a sentence
-    error: str = ""  # of this machine or program, a sentence
+
+def _sentence(error):
+    """What is said of an exception: a fault of this program must not cost the others their grades."""
+    expected = isinstance(error, (CanNotCheck, InfrastructureError))
+    return str(error) if expected else f"The grader itself failed, please report it: {error!r}"
 
 
 def prepare(path, name, released, seed, tier, known="", core=0):
@@ -56,7 +56,7 @@ def prepare(path, name, released, seed, tier, known="", core=0):
     path: of the folder or file
     name: of the module
     released: path of the notebook that was given out
-    known: the digest (see `page.stamped`) of what was graded before, and is not to be graded again
+    known: the digest (see page.stamped) of what was graded before, and is not to be graded again
     core: number of the one on which it is to stay
     """
     result = Prepared()
@@ -72,10 +72,8 @@ def prepare(path, name, released, seed, tier, known="", core=0):
                 with isolation.one_core(core):
                     result.verdicts = verdicts(result.notebook, module, seed, isolation.nursery(tier))
         result.notebook["metadata"][KEY] |= {"seed": seed, "isolation": tier}
-    except (CanNotCheck, InfrastructureError) as error:
-        result.error = str(error)
-    except Exception as error:  # a fault of this program must not cost the others their grades
-        result.error = f"The grader itself failed, please report it: {error!r}"
+    except Exception as error:
+        result.error = _sentence(error)
     return result
 
 

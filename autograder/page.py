@@ -1,5 +1,6 @@
 """The graded notebook: what nbgrader reads and people are shown."""
 
+import dataclasses
 import hashlib
 import json
 
@@ -7,6 +8,16 @@ from autograder import report
 from autograder.verdict import CanNotCheck
 
 KEY = "attention_by_hand"  # in its metadata: what was graded, and how
+
+
+@dataclasses.dataclass
+class Prepared:
+    """A submission, repaired and graded; or why it could not be."""
+
+    notebook: dict | None = None  # repaired, or where it can't be graded the one that was given out; and what is known of it, see `stamped`
+    verdicts: dict | None = None  # {grade_id of a check cell: Verdict}
+    not_gradable: str = ""  # why no notebook could be made of it, a sentence
+    error: str = ""  # of this machine or program, a sentence
 
 
 def stamped(notebook, **known):

@@ -5,6 +5,7 @@ from nbgrader.preprocessors import NbGraderPreprocessor
 from traitlets import Unicode
 
 from autograder import page
+from autograder.verdict import CanNotCheck
 
 
 class Grade(NbGraderPreprocessor):
@@ -14,4 +15,7 @@ class Grade(NbGraderPreprocessor):
 
     def preprocess(self, nb, resources):
         """Fill in what is under "verdicts" of nbgrader's resources (see page.fill). Raises CanNotCheck."""
-        return nbformat.from_dict(page.fill(nb, resources["nbgrader"]["verdicts"])), resources
+        verdicts = resources["nbgrader"]["verdicts"]
+        if verdicts is None and "refused" not in nb.metadata[page.KEY]:
+            raise CanNotCheck("There are no verdicts on it.")  # and no score that nobody gave
+        return nbformat.from_dict(page.fill(nb, verdicts)), resources

@@ -18,7 +18,7 @@ def broken(source, forbidden):
     return sorted(found & {*forbidden, "solutions"})
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=64)
 def _nodes(source):
     """All nodes of a source's tree; none where it can't be read."""
     try:

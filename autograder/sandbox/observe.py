@@ -38,7 +38,7 @@ class Value:
         if value.array is not None and type(value.array) is not np.ndarray:
             raise wire.ProtocolError("an observation holds text and arrays, this one something else")
         stored = {"float16": "float32", "bfloat16": "float32"}.get(value.dtype, value.dtype)
-        if not value.kind or (value.array is not None and str(value.array.dtype) != stored):
+        if not value.kind or (value.array is not None and wire.NUMPY.get(value.array.dtype) != stored):
             raise wire.ProtocolError("a value is not of the type that it is said to be")
         return value
 
