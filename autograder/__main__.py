@@ -96,7 +96,7 @@ def _grade(options):
         return gradebook.Book(options.gradebook, options.module)
 
     exercises.require(options.module)
-    jobs = len(os.sched_getaffinity(0)) if options.jobs is None else options.jobs
+    jobs = engine.cores() if options.jobs is None else options.jobs
     settings = {"seed": options.seed, "jobs": jobs, "scheduler": options.scheduler, "tier": options.isolation}
     records = engine.grade(options.folder, options.module, options.out, book=book if options.gradebook else None, **settings)
     left = [record for record in records if record["ending"] != engine.GRADED]

@@ -76,7 +76,7 @@ class CourseAutograde(Autograde):
         pattern = self.coursedir.format_path(submitted, "(?P<student>[^/]+)", re.escape(assignment), escape=True)
         found = glob.glob(self.coursedir.format_path(submitted, self.coursedir.student_id, assignment))
         self._folders = {re.fullmatch(pattern, path)["student"]: path for path in sorted(found)}
-        self._processes = min(len(self._folders), len(os.sched_getaffinity(0))) or 1
+        self._processes = min(len(self._folders), engine.cores()) or 1
         released = self.coursedir.format_path(self.coursedir.release_directory, ".", assignment)
         try:
             self._name = exercises.in_folder(assignment)

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib.metadata
+import itertools
 import json
 import multiprocessing
 import multiprocessing.forkserver
@@ -24,7 +25,9 @@ from autograder import exercises, submission
 from autograder.verdict import CanNotCheck
 
 GRADED, NOT_GRADABLE, INFRASTRUCTURE_ERROR = "graded", "not_gradable", "infrastructure_error"
-IN_FLIGHT = 3  # submissions that each worker has been given at a time, so that it never waits for the next
+IN_FLIGHT = 3  # tasks that each worker has been given at a time, so that it never waits for the next
+SECONDS_OF_A_TASK = 0.5  # of one task of a cluster: so many submissions that handing them out costs little beside grading them
+MOST_OF_A_TASK = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,6 +133,11 @@ def start_worker():
     torch.set_num_threads(1)
 
 
+def cores():
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
 def find_tier(wanted):
     """See isolation.for_others."""
     from autograder import isolation
@@ -193,30 +201,38 @@ class _Cluster:
 
     def graded(self, jobs):
         """See _Here."""
-        waiting, at_work = iter(jobs), {}
+        waiting, at_work, size = iter(jobs), {}, 1
         running = self._distributed.as_completed(with_results=True, raise_errors=False)
 
-        def start(count):
-            for _, job in zip(range(count), waiting):
-                future = self._client.submit(_on_a_worker, job, pure=False)
-                at_work[future] = job
+        def start(some):
+            if some:
+                future = self._client.submit(_on_a_worker, some, pure=False)
+                at_work[future] = some
                 running.add(future)
 
-        start(IN_FLIGHT * len(self._client.scheduler_info(n_workers=-1)["workers"]))
+        for _ in range(IN_FLIGHT * len(self._client.scheduler_info(n_workers=-1)["workers"])):
+            start(list(itertools.islice(waiting, size)))
         for future, result in running:
-            job = at_work.pop(future)
-            start(1)
-            # a worker may be lost, and is replaced; that it is lost again and again is the machine's fault
-            yield _lost(job, result[1]) if future.status == "error" else result
+            some = at_work.pop(future)
+            if future.status != "error":
+                each = sum(record["seconds"] for record, _ in result) / len(result)
+                size = max(1, min(MOST_OF_A_TASK, int(SECONDS_OF_A_TASK / max(each, 1e-3))))
+                yield from result
+            elif len(some) > 1:  # one of them may have cost the worker its life: not the others too
+                for job in some:
+                    start([job])
+            else:  # a worker may be lost, and is replaced; that it is lost again and again is the machine's fault
+                yield _lost(some[0], result[1])
+            start(list(itertools.islice(waiting, size)))
 
 
 _TIERS = ("namespaces", "landlock", "none")  # the strongest first
 
 
-def _on_a_worker(job):
+def _on_a_worker(jobs):
     import distributed
 
-    return grade_one(job, _number(str(distributed.get_worker().name)))
+    return [grade_one(job, _number(str(distributed.get_worker().name))) for job in jobs]
 
 
 def _number(name):
