@@ -28,7 +28,7 @@ from nbgrader.server_extensions.formgrader import base as formgrader
 
 from autograder import engine, exercises, preprocessor
 from autograder.gradebook import one_transaction, timestamp
-from autograder.page import KEY, Prepared
+from autograder.page import KEY
 from autograder.verdict import CanNotCheck
 
 AHEAD = 3  # submissions that are being graded ahead of nbgrader's own steps, for each core
@@ -65,7 +65,6 @@ class CourseAutograde(Autograde):
         self._seed = secrets.randbits(62)
         self._not_graded = {}  # {student: sentence}
         self._at_work = {}  # {student: what is known of them before, and the _Call that grades them}
-        self._prepared = {}  # {student: Prepared} of the one whose turn it is
         with tempfile.TemporaryDirectory() as self._repaired:
             super().start()
 
@@ -116,11 +115,13 @@ class CourseAutograde(Autograde):
     def init_destination(self, assignment_id, student_id):
         """Repair a submission; returns whether it is to be graded: it is new, or has changed, or all are to be graded again."""
         self._session.rollback()  # what an earlier one left that failed on its way
-        before, prepared = self._next(student_id)
-        self._prepared = {student_id: prepared}
-        if prepared.error:
-            self._lose(student_id, prepared.error)
+        before, call = self._next(student_id)
+        try:
+            self._student, self._prepared = student_id, _prepared(call)  # of the one whose turn it is
+        except CanNotCheck as error:
+            self._lose(student_id, str(error))
             return False
+        prepared = self._prepared
         if prepared.not_gradable:
             self._not_graded[student_id] = prepared.not_gradable
         folder = Path(self.coursedir.format_path(self._repaired, student_id, assignment_id))
@@ -136,14 +137,13 @@ class CourseAutograde(Autograde):
             self.force = force
 
     def _next(self, student_id):
-        """(what is known of the graded notebook of a student, the Prepared submission), while those after it are being graded."""
+        """(what is known of the graded notebook of a student, the _Call that grades their submission), with those after it under way."""
         for _, student in zip(range(AHEAD * self._processes + 1 - len(self._at_work)), self._waiting):
             path = Path(self._format_dest(self.coursedir.assignment_id, student)) / self._file
             known = _record(path)
             again = self.force or not path.exists() or "refused" in known
             self._at_work[student] = known, self._grade(student, "" if again else known.get("submitted", ""))
-        known, call = self._at_work.pop(student_id)
-        return known, call.result()
+        return self._at_work.pop(student_id)
 
     def _grade(self, student, known):
         path = os.path.abspath(self._folders[student])
@@ -155,18 +155,14 @@ class CourseAutograde(Autograde):
     def init_single_notebook_resources(self, notebook_filename):
         """nbgrader's, and the verdicts. Raises CanNotCheck."""
         resources = super().init_single_notebook_resources(notebook_filename)
-        student = resources["nbgrader"]["student"]
-        prepared = self._prepared[student]
-        if prepared.verdicts is None and not prepared.not_gradable:  # nothing has changed but the time at which it was handed in
-            prepared = self._prepared[student] = self._grade(student, "").result()
-        if prepared.error:
-            raise CanNotCheck(prepared.error)
-        resources["nbgrader"]["verdicts"] = prepared.verdicts
+        if self._prepared.verdicts is None and not self._prepared.not_gradable:  # nothing has changed but the time of handing in
+            self._prepared = _prepared(self._grade(self._student, ""))
+        resources["nbgrader"]["verdicts"] = self._prepared.verdicts
         return resources
 
     def convert_single_notebook(self, notebook_filename):
         """Grade one; where that is not possible, leave no score that could be taken for a grade."""
-        (student,) = self._prepared
+        student = self._student
         try:
             super().convert_single_notebook(notebook_filename)
         except CanNotCheck as error:
@@ -212,7 +208,7 @@ class _Call:
         self._pool = _pool(self._processes)
 
     def result(self):
-        """What it returns, and raises."""
+        """What it returns, and raises; CanNotCheck where it is lost again."""
         try:
             return self._future.result()
         except BrokenProcessPool:
@@ -221,11 +217,19 @@ class _Call:
         try:
             return self._future.result()
         except BrokenProcessPool:
-            return Prepared(error="The processes that grade were lost twice over it. Is there enough memory?")
+            raise CanNotCheck("The processes that grade were lost twice over it. Is there enough memory?") from None
 
     def cancel(self):
         """It is not wanted any more."""
         self._future.cancel()
+
+
+def _prepared(call):
+    """The Prepared submission that a _Call returns. Raises CanNotCheck where there is only an error."""
+    prepared = call.result()
+    if prepared.error:
+        raise CanNotCheck(prepared.error)
+    return prepared
 
 
 @functools.cache

@@ -22,6 +22,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from autograder import exercises, submission
+from autograder.sandbox import confine
 from autograder.verdict import CanNotCheck
 
 GRADED, NOT_GRADABLE, INFRASTRUCTURE_ERROR = "graded", "not_gradable", "infrastructure_error"
@@ -197,7 +198,7 @@ class _Cluster:
         self._client.wait_for_workers(1)
         workers = self._client.scheduler_info(n_workers=-1)["workers"]
         found = [self._client.submit(find_tier, wanted, workers=[worker], allow_other_workers=True, pure=False) for worker in workers]
-        return max(self._client.gather(found), key=_TIERS.index)
+        return max(self._client.gather(found), key=confine.TIERS.index)
 
     def graded(self, jobs):
         """See _Here."""
@@ -224,9 +225,6 @@ class _Cluster:
             else:  # a worker may be lost, and is replaced; that it is lost again and again is the machine's fault
                 yield _lost(some[0], result[1])
             start(list(itertools.islice(waiting, size)))
-
-
-_TIERS = ("namespaces", "landlock", "none")  # the strongest first
 
 
 def _on_a_worker(jobs):

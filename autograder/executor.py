@@ -61,7 +61,7 @@ def prepare(path, name, released, seed, tier, known="", core=0):
     """
     result = Prepared()
     try:
-        module, master = exercises.module(name), _given(str(released), os.stat(released).st_mtime_ns, name)
+        module, master = exercises.module(name), _given(released, name)
         try:
             repaired = submission.repaired(path, module, master)
         except NotGradable as error:
@@ -79,12 +79,17 @@ def prepare(path, name, released, seed, tier, known="", core=0):
 
 def ready(name, released, wanted):
     """The tier of isolation here, for a module whose notebook was given out. Raises CanNotCheck, with a sentence."""
-    submission.given_out(released, exercises.module(name))
+    _given(released, name)
     return isolation.for_others(wanted)
 
 
+def _given(released, name):
+    """The notebook that was given out, read once as long as its file stays the same. Raises CanNotCheck."""
+    return _read_given(str(released), os.path.exists(released) and os.stat(released).st_mtime_ns, name)
+
+
 @functools.lru_cache(maxsize=8)
-def _given(path, modified, name):
+def _read_given(path, modified, name):
     return submission.given_out(path, exercises.module(name))
 
 

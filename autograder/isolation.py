@@ -24,7 +24,7 @@ import threading
 from autograder import process
 from autograder.process import PACKAGES, SANDBOX, SECONDS_TO_END, InfrastructureError, Process, command
 from autograder.sandbox import confine
-from autograder.sandbox.nursery import LANDLOCK, NAMESPACES, NONE
+from autograder.sandbox.confine import LANDLOCK, NAMESPACES, NONE
 from autograder.verdict import CanNotCheck
 
 TIERS = (NAMESPACES, LANDLOCK)  # that keep files, network and other processes out of reach

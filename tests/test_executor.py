@@ -15,7 +15,7 @@ from test_nbgrader import CLASS, MODULE, answers, hand_in, nbgrader, new_course,
 
 from autograder import converter, executor, exercises, grading, isolation
 from autograder.check import without_points
-from autograder.verdict import COULD_NOT_CHECK
+from autograder.verdict import COULD_NOT_CHECK, CanNotCheck
 
 pytestmark = pytest.mark.xdist_group("executor")  # one course for all tests
 RIGHT = submission(CLASS["right-1"]).encode()
@@ -215,3 +215,14 @@ def test_where_nothing_could_be_run_there_is_no_score(monkeypatch, tmp_path):
     (tmp_path / "attention.ipynb").write_bytes(RIGHT)
     prepared = executor.prepare(tmp_path, MODULE.name, exercises.learners_path(MODULE.name), 5, isolation.NONE)
     assert prepared.error == "softmax could not be run: no memory" and prepared.verdicts is None
+
+
+def test_where_no_notebook_was_given_out_it_says_what_to_run(tmp_path):
+    prepared = executor.prepare(tmp_path, MODULE.name, tmp_path / "attention.ipynb", 5, isolation.NONE)
+    assert prepared.error == f"There is no {tmp_path}/attention.ipynb: run `nbgrader generate_assignment 01-attention` first."
+
+
+@pytest.mark.slow
+def test_what_ends_the_processes_that_grade_twice_is_said_in_a_sentence():
+    with pytest.raises(CanNotCheck, match="lost twice over it"):
+        converter._Call(1, os._exit, 1).result()

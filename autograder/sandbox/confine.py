@@ -10,6 +10,7 @@ import resource
 import signal
 import struct
 
+NAMESPACES, LANDLOCK, NONE = TIERS = ("namespaces", "landlock", "none")  # of isolation, the strongest first; see `isolation`
 MEMORY = 2 * 2**30  # bytes of address space, beyond what the warm parent has
 SECONDS_OF_CPU = 900  # a notebook; what bounds one exercise is the clock of the trusted side
 FILE_SIZE = 64 * 2**20

@@ -16,7 +16,7 @@ import re
 import symtable
 
 MAX_CODE = 300_000  # characters of code in a notebook; reading much more of it would take minutes
-_FAR_DOWN = 1_000  # lines; above that it is quicker to compile blank lines than to count on
+_FAR_DOWN = 1_000  # lines; before that it is quicker to compile blank lines than to count on
 _MAX_KEPT = 4_000  # characters of a cell that is kept once it has been read: in a class, most cells are the same in all notebooks
 
 

@@ -24,8 +24,8 @@ import torch
 from torch import nn
 
 from . import confine, loader, observe, worker
+from .confine import LANDLOCK, NAMESPACES, NONE
 
-NAMESPACES, LANDLOCK, NONE = "namespaces", "landlock", "none"
 LATE = {  # for what torch imports late a third of a second and more, and what more memory to fork: only where a notebook has the word
     "optim": lambda: torch.optim.SGD([nn.Parameter(torch.zeros(1))]),
     "broadcast_shapes": lambda: torch.broadcast_shapes((1,), (2,)),
