@@ -111,8 +111,8 @@ def command(folder, jobs, name):
 
 def worker_of(coordinator):
     """The process id of a worker."""
-    server = subprocess.check_output(["pgrep", "-P", str(coordinator), "-f", "forkserver"]).split()[0].decode()
-    return int(subprocess.check_output(["pgrep", "-P", server]).split()[0])
+    (server,) = (child for child in psutil.Process(coordinator).children() if "forkserver" in " ".join(child.cmdline()))
+    return server.children()[0].pid
 
 
 def lines(out):

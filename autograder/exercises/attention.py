@@ -590,7 +590,7 @@ SelfAttention = Exercise(
 )  # fmt: skip
 
 MODULE = Module(
-    "attention", 1, "Attention", hours=3, difficulty=2, needs="Python, matrix products, a first look at torch; module 00",
+    "attention", "Attention", hours=3, difficulty=2, needs="Python, matrix products, a first look at torch; module 00",
     exercises=[
         softmax, attention_scores, attention_loops, causal_mask, padding_mask, combine_masks, masked_softmax,
         scaled_dot_product_attention, SelfAttention,

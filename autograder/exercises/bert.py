@@ -525,6 +525,6 @@ finetune_head = Exercise(
 )  # fmt: skip
 
 MODULE = Module(
-    "bert", 6, "Encoder-only: BERT", hours=3, difficulty=3, needs="modules 01 and 04, or their references",
+    "bert", "Encoder-only: BERT", hours=3, difficulty=3, needs="modules 01 and 04, or their references",
     exercises=[mask_tokens, masked_lm_loss, BertEmbeddings, BERT, MaskedLMHead, pool, finetune_head],
 )  # fmt: skip

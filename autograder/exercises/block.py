@@ -661,6 +661,6 @@ count_parameters = Exercise(
 )  # fmt: skip
 
 MODULE = Module(
-    "block", 4, "The transformer block", hours=3, difficulty=3, needs="module 02 (multi-head attention); module 03 is not needed",
+    "block", "The transformer block", hours=3, difficulty=3, needs="module 02 (multi-head attention); module 03 is not needed",
     exercises=[LayerNorm, RMSNorm, gelu, FeedForward, SwiGLU, dropout, TransformerBlock, scaled_init, count_parameters],
 )  # fmt: skip

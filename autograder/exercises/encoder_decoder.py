@@ -827,7 +827,7 @@ beam_search = Exercise(
 )  # fmt: skip
 
 MODULE = Module(
-    "encoder_decoder", 7, "Encoder-decoder: the 2017 transformer", hours=4, difficulty=4,
+    "encoder_decoder", "Encoder-decoder: the 2017 transformer", hours=4, difficulty=4,
     needs="modules 02 (multi-head attention), 03 (positions) and 04 (the block)",
     exercises=[
         CrossAttention, EncoderBlock, DecoderBlock, EncoderDecoder, shift_right, label_smoothing_loss, noam_schedule, greedy_decode, beam_search,

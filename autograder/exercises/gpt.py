@@ -916,7 +916,7 @@ decode = Exercise(
 )  # fmt: skip
 
 MODULE = Module(
-    "gpt", 5, "Decoder-only: GPT", hours=5, difficulty=3, needs="modules 01 (attention), 02 (multi-head attention) and 04 (the block)",
+    "gpt", "Decoder-only: GPT", hours=5, difficulty=3, needs="modules 01 (attention), 02 (multi-head attention) and 04 (the block)",
     exercises=[
         shift_labels, cross_entropy, GPT, lr_schedule, train_step, filter_logits, sample, KVCache, cached_attention, decode_step, sample_cached,
         merge_pair, train_bpe, encode, decode,

@@ -516,6 +516,6 @@ GroupedQueryAttention = Exercise(
 )  # fmt: skip
 
 MODULE = Module(
-    "multi_head", 2, "Multi-head attention", hours=3, difficulty=3, needs="module 01: scores, masks, a softmax over the keys",
+    "multi_head", "Multi-head attention", hours=3, difficulty=3, needs="module 01: scores, masks, a softmax over the keys",
     exercises=[split_heads, merge_heads, MultiHeadAttention, load_torch_mha, repeat_kv, GroupedQueryAttention],
 )  # fmt: skip

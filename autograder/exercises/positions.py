@@ -564,7 +564,7 @@ relative_position_bucket = Exercise(
 )  # fmt: skip
 
 MODULE = Module(
-    "positions", 3, "Positions", hours=3, difficulty=3, needs="modules 01 (attention) and 02 (multi-head attention)",
+    "positions", "Positions", hours=3, difficulty=3, needs="modules 01 (attention) and 02 (multi-head attention)",
     exercises=[
         sinusoidal_encoding, embed, LearnedPositions, rope_angles, apply_rope, permute_qk, RotaryAttention, alibi_bias,
         relative_position_bucket,

@@ -60,4 +60,4 @@ softmax = Exercise(
     forbidden=["softmax", "log_softmax", "logsumexp"],
 )  # fmt: skip
 
-MODULE = Module("start", 0, "How this course works", hours=0.25, difficulty=1, needs="Python and arrays", exercises=[softmax])
+MODULE = Module("start", "How this course works", hours=0.25, difficulty=1, needs="Python and arrays", exercises=[softmax])
