@@ -1,6 +1,7 @@
 """A large class through a cluster whose workers and coordinator are killed on the way; and what a second core gains.
 
 Run: python benchmarks/class_scale.py [--class 10000]
+What is timed may use as many cores as it has processes, and so may this program, which looks at its memory meanwhile.
 """
 
 import argparse
@@ -44,7 +45,7 @@ def main():
             seconds, peaks[jobs] = timed(folder, jobs)
             rates[jobs] = size / seconds
         gain = rates[2] / rates[1]
-        print(f"one process {rates[1]:.1f} a second, two {rates[2]:.1f}: {gain:.2f} times; {machine():.2f} is what the machine has")
+        print(f"one core {rates[1]:.1f} a second, two {rates[2]:.1f}: {gain:.2f} times; {machine():.2f} is what the machine has")
         print(f"peak memory with {size}: {peaks[1] / 2**20:.0f} and {peaks[2] / 2**20:.0f} MiB")
         graded = stopped(folder, size)
         print(f"two workers and the coordinator killed: {graded} graded before the end, none of them twice")
@@ -58,23 +59,36 @@ def machine():
     each = {}
     for count in (1, 2):
         command = [sys.executable, __file__, "--alone"]
-        side_by_side = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
-        each[count] = sum(float(process.communicate()[0]) for process in side_by_side) / count
+        with cores(count):
+            side_by_side = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+            each[count] = sum(float(process.communicate()[0]) for process in side_by_side) / count
     return 2 * each[1] / each[2]
 
 
+@contextlib.contextmanager
+def cores(count):
+    """For a time, this process and those that it starts stay on the first so many cores."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(allowed)[:count])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
 def timed(folder, jobs):
-    """(seconds for the whole class, bytes of memory of all processes together at their peak)."""
-    start, peak = time.perf_counter(), 0
-    run = subprocess.Popen(command(folder, jobs, str(jobs)), cwd=exercises.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    with tqdm(desc=f"{jobs} at a time", leave=False) as bar:
-        while run.poll() is None:
-            with contextlib.suppress(psutil.Error):
-                peak = max(peak, memory(psutil.Process(run.pid)))
-            bar.update(lines(folder / f"{jobs}.jsonl") - bar.n)
-            time.sleep(0.5)
-    assert run.returncode == 0
-    return time.perf_counter() - start, peak
+    """(seconds for the whole class, on so many cores, bytes of memory of all processes together at their peak)."""
+    with cores(jobs):
+        start, peak = time.perf_counter(), 0
+        run = subprocess.Popen(command(folder, jobs, str(jobs)), cwd=exercises.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with tqdm(desc=f"{jobs} at a time", leave=False) as bar:
+            while run.poll() is None:
+                with contextlib.suppress(psutil.Error):
+                    peak = max(peak, memory(psutil.Process(run.pid)))
+                bar.update(lines(folder / f"{jobs}.jsonl") - bar.n)
+                time.sleep(0.5)
+        assert run.returncode == 0
+        return time.perf_counter() - start, peak
 
 
 def memory(process):
