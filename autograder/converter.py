@@ -26,7 +26,7 @@ from nbgrader.converters import Autograde, autograde
 from nbgrader.converters.base import NbGraderException
 from nbgrader.server_extensions.formgrader import base as formgrader
 
-from autograder import engine, exercises, preprocessor
+from autograder import engine, exercises, preprocessor, program
 from autograder.gradebook import one_transaction, timestamp
 from autograder.page import KEY
 from autograder.verdict import CanNotCheck
@@ -239,8 +239,8 @@ def _pool(processes):
     nbgrader's own process, which may be Jupyter's server, imports no torch, and is not forked.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["autograder.executor"])
-    pool = ProcessPoolExecutor(processes, context, initializer=engine.start_worker)
+    context.set_forkserver_preload(["autograder.zygote"])
+    pool = ProcessPoolExecutor(processes, context, initializer=engine.start_worker, initargs=(_parent(),))
     main, hidden = sys.modules["__main__"], {}
     try:
         for name in ("__file__", "__spec__"):  # they would import the program that was started: all of nbgrader
@@ -252,6 +252,12 @@ def _pool(processes):
         for name, value in hidden.items():
             setattr(main, name, value)
     return pool
+
+
+@functools.cache
+def _parent():
+    """The warm parent that they share."""
+    return program.likely_parent("")
 
 
 def _record(path):

@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import functools
 import importlib.metadata
-import itertools
 import json
 import multiprocessing
 import multiprocessing.forkserver
@@ -17,18 +16,18 @@ import platform
 import secrets
 import signal
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tqdm import tqdm
 
-from autograder import exercises, submission
+from autograder import exercises, program, submission
 from autograder.sandbox import confine
 from autograder.verdict import CanNotCheck
 
 GRADED, NOT_GRADABLE, INFRASTRUCTURE_ERROR = "graded", "not_gradable", "infrastructure_error"
 IN_FLIGHT = 3  # tasks that each worker has been given at a time, so that it never waits for the next
-SECONDS_OF_A_TASK = 0.5  # of one task of a cluster: so many submissions that handing them out costs little beside grading them
-MOST_OF_A_TASK = 20
+SECONDS_OF_A_TASK = 1.0  # of one task of a cluster: so many submissions that handing them out costs little beside grading them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +62,7 @@ def grade(folder, name, out, *, seed=None, jobs=1, scheduler="", tier="", book=N
         seed = next((record["seed"] for record in recorded.values()), secrets.randbits(62))
     found = submissions(folder, name)
     count = min(jobs, len(found))
-    pool = _Cluster(count, scheduler, name) if scheduler or count > 1 else _Here()
+    pool = _Cluster(count, scheduler, name, tier) if scheduler or count > 1 else _Here()
     with pool as workers, book() if book else contextlib.nullcontext() as book:
         tier = workers.tier(tier)
         todo = [Job(who, str(path.resolve()), name, seed, tier, submission.digest(path), book is not None) for who, path in found.items()]
@@ -72,13 +71,13 @@ def grade(folder, name, out, *, seed=None, jobs=1, scheduler="", tier="", book=N
         with open(out, "ab") as file, progress(total=len(todo), initial=len(done), unit=" submissions") as bar:
             if out.stat().st_size and not _ends_a_line(out):
                 file.write(b"\n")  # it was stopped in the middle of one
-            for record, page in workers.graded([job for job in todo if job.who not in done]):
-                if page is not None:
-                    book.write(record, page, found[record["who"]])
-                file.write(json.dumps(record).encode() + b"\n")
+            for some in workers.graded([job for job in todo if job.who not in done]):
+                if book:
+                    book.write([(record, page, found[record["who"]]) for record, page in some if page is not None])
+                file.writelines(json.dumps(record).encode() + b"\n" for record, _ in some)
                 file.flush()
-                done[record["who"]] = record
-                bar.update()
+                done |= {record["who"]: record for record, _ in some}
+                bar.update(len(some))
     records = [done[job.who] for job in todo]
     _replace(out, records)
     return records
@@ -126,10 +125,11 @@ def ready(*arguments):
     return executor.ready(*arguments)
 
 
-def start_worker():
-    """What a process that grades for another does first."""
+def start_worker(parent):
+    """What a process that grades for another does first. parent: see program.likely_parent"""
     import torch
 
+    adopt(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who is interrupted ends it
     torch.set_num_threads(1)
 
@@ -139,11 +139,20 @@ def cores():
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def find_tier(wanted):
-    """See isolation.for_others."""
+def find_tier(wanted, parent=None):
+    """See isolation.for_others. parent: see program.likely_parent"""
     from autograder import isolation
 
+    adopt(parent)
     return isolation.for_others(wanted)
+
+
+def adopt(parent):
+    """Have this process use a warm parent that another has started, or None."""
+    from autograder import isolation
+
+    if parent:
+        isolation.nursery(parent.tier).adopt(parent)
 
 
 class _Here:
@@ -160,71 +169,86 @@ class _Here:
         return find_tier(wanted)
 
     def graded(self, jobs):
-        """What `grade_one` returns for each of these jobs, as soon as it is there."""
-        return (grade_one(job, os.getpid()) for job in jobs)
+        """What `grade_one` returns for each of these jobs, as soon as it is there: lists of one or several."""
+        return ([grade_one(job, os.getpid())] for job in jobs)
 
 
 class _Cluster:
     """Grades on the workers of a Dask scheduler, by default one of its own; a context manager.
 
-    Workers of its own are forked from a process that has imported, on one thread, all that they need; it starts at once.
+    Workers of its own are forked from a process that has imported, on one thread, all that they need, and share a warm parent; both
+    start at once.
     """
 
-    def __init__(self, processes, scheduler, name):
-        self._processes, self._scheduler, self._client = processes, scheduler, None
+    def __init__(self, processes, scheduler, name, wanted):
+        self._processes, self._scheduler, self._parent = processes, scheduler, None
         if not scheduler:
+            self._parent = program.likely_parent(wanted)
             context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload(["distributed.nanny", "autograder.executor", f"autograder.exercises.{name}"])
+            context.set_forkserver_preload(["autograder.zygote", "distributed.nanny", f"autograder.exercises.{name}"])
             multiprocessing.forkserver.ensure_running()
         import distributed  # takes half a second, and a serial run does without
 
         self._distributed = distributed
+        self._aside = ThreadPoolExecutor(1)
 
     def __enter__(self):
+        self._starting = self._aside.submit(self._started)
         return self
 
     def __exit__(self, *_):
-        if self._client:
-            self._client.close()
+        with self._aside, contextlib.suppress(Exception):  # where it never started, `tier` said so
+            self._starting.result().close()
+        if self._parent:
+            self._parent.end()
 
-    def tier(self, wanted):
-        """See _Here: the weakest of those that are the strongest on each worker."""
+    def _started(self):
+        """The client, once there is a worker."""
         import dask
 
         here = {} if self._scheduler else {"n_workers": self._processes, "threads_per_worker": 1, "dashboard_address": None}
         settings = {"distributed.worker.multiprocessing-method": "forkserver", "distributed.worker.profile.enabled": False}
         with dask.config.set(settings):
-            self._client = self._distributed.Client(self._scheduler or None, **here)
-        self._client.wait_for_workers(1)
+            client = self._distributed.Client(self._scheduler or None, **here)
+        client.wait_for_workers(1)
+        return client
+
+    def tier(self, wanted):
+        """See _Here: the weakest of those that are the strongest on each worker."""
+        self._client = self._starting.result()
         workers = self._client.scheduler_info(n_workers=-1)["workers"]
-        found = [self._client.submit(find_tier, wanted, workers=[worker], allow_other_workers=True, pure=False) for worker in workers]
+        anywhere = {"allow_other_workers": True, "pure": False}
+        found = [self._client.submit(find_tier, wanted, self._parent, workers=[worker], **anywhere) for worker in workers]
         return max(self._client.gather(found), key=confine.TIERS.index)
 
     def graded(self, jobs):
         """See _Here."""
-        waiting, at_work, size = iter(jobs), {}, 1
+        waiting, at_work, size = list(reversed(jobs)), {}, 1
+        workers = len(self._client.scheduler_info(n_workers=-1)["workers"])
         running = self._distributed.as_completed(with_results=True, raise_errors=False)
 
-        def start(some):
+        def start(some=()):
+            some = some or [waiting.pop() for _ in range(min(size, len(waiting)))]
             if some:
                 future = self._client.submit(_on_a_worker, some, pure=False)
                 at_work[future] = some
                 running.add(future)
 
-        for _ in range(IN_FLIGHT * len(self._client.scheduler_info(n_workers=-1)["workers"])):
-            start(list(itertools.islice(waiting, size)))
+        for _ in range(IN_FLIGHT * workers):
+            start()
         for future, result in running:
             some = at_work.pop(future)
             if future.status != "error":
                 each = sum(record["seconds"] for record, _ in result) / len(result)
-                size = max(1, min(MOST_OF_A_TASK, int(SECONDS_OF_A_TASK / max(each, 1e-3))))
-                yield from result
+                together = len(waiting) // (2 * workers)  # so that towards the end none has long to do when the others have done
+                size = max(1, min(together, int(SECONDS_OF_A_TASK / max(each, 1e-3))))
+                yield result
             elif len(some) > 1:  # one of them may have cost the worker its life: not the others too
                 for job in some:
                     start([job])
             else:  # a worker may be lost, and is replaced; that it is lost again and again is the machine's fault
-                yield _lost(some[0], result[1])
-            start(list(itertools.islice(waiting, size)))
+                yield [_lost(some[0], result[1])]
+            start()
 
 
 def _on_a_worker(jobs):

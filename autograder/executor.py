@@ -8,7 +8,7 @@ import time
 from autograder import exercises, grading, isolation, report, submission
 from autograder.engine import GRADED, INFRASTRUCTURE_ERROR, NOT_GRADABLE, versions
 from autograder.page import KEY, Prepared, fill, stamped
-from autograder.process import InfrastructureError
+from autograder.program import InfrastructureError
 from autograder.repair import NotGradable
 from autograder.verdict import COULD_NOT_CHECK, CanNotCheck
 
@@ -103,7 +103,7 @@ def record(job, **fields):
 
 def verdicts(notebook, module, seed, nursery):
     """{grade_id of a check cell: Verdict} of a notebook. Raises CanNotCheck, and InfrastructureError where an answer could not be run."""
-    _, found = grading.check_text(json.dumps(notebook), seed=seed, nursery=nursery, module=module)
+    _, found = grading.check_notebook(notebook, seed=seed, nursery=nursery, module=module)
     for verdict in found:
         if verdict.status == COULD_NOT_CHECK:
             raise InfrastructureError(f"{verdict.name} could not be run: {verdict.what}")

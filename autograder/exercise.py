@@ -94,7 +94,23 @@ class Exercise:
     def observe(self, target, cases):
         """Lazily, what the probe sees of any implementation in this process, case by case."""
         for case in cases:
-            yield observe.observe(self.probe, target, probes.copied(case.inputs), {**self.options, **case.options})
+            with observe.standard_state():
+                seen = self.observe_in(target, case)
+            yield seen  # in the state of whoever asks
+
+    def observe_in(self, target, case, gradients=True):
+        """What the probe sees of one case, where the state is the standard one, or is put back by whoever asks.
+
+        gradients: False to leave them out, where the probe `has_gradients`
+        """
+        observe.set_standard_state()
+        options = {**self.options, **case.options, **({} if gradients else {"gradient": False})}
+        return observe.observe_in(self.probe, target, probes.copied(case.inputs), options)
+
+    @functools.cached_property
+    def has_gradients(self):
+        """Whether its probe computes gradients, unless it is told not to."""
+        return "gradient" in inspect.signature(probes.find(self.probe)).parameters
 
     @functools.lru_cache(maxsize=64)  # noqa: B019
     def expected(self, seed):

@@ -50,23 +50,31 @@ class Book:
         """Whether there is no graded notebook of theirs."""
         return not self._path(who).exists()
 
-    def write(self, record, page, submitted):
-        """Write one submission.
+    def write(self, results):
+        """Write submissions, in one transaction.
 
-        record: of the engine; without a score, a person is asked to grade it
-        page: the graded notebook
-        submitted: path of the folder that was handed in
+        results: of each, the record, as the engine has it (without a score, a person is asked to grade it); the graded notebook, as text;
+            and the path of the folder that was handed in
         """
+        late = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SAWarning)  # nbgrader's own way of adding a submission
-            self._write_scores(record, timestamp(submitted))
-        path = self._path(record["who"])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(".new")
-        aside.write_text(page, encoding="utf-8")
-        os.replace(aside, path)
+            for record, _, submitted in results:
+                if self._write_scores(record, timestamp(submitted)):
+                    late.append(record["who"])
+        self._session.commit()
+        for who in late:
+            nbgrader = {"notebook": self._slug, "assignment": self._folder, "student": who, "db_url": self._url}
+            self._penalties.preprocess(v4.new_notebook(), {"nbgrader": nbgrader})
+        for record, page, _ in results:
+            path = self._path(record["who"])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            aside = path.with_suffix(".new")
+            aside.write_text(page, encoding="utf-8")
+            os.replace(aside, path)
 
     def _write_scores(self, record, handed_in):
+        """Returns whether it was handed in late."""
         who = record["who"]
         self._gradebook.update_or_create_student(who)
         submission = self._gradebook.update_or_create_submission(self._folder, who, **({"timestamp": handed_in} if handed_in else {}))
@@ -77,12 +85,8 @@ class Book:
             share = shares.get(name) if record["ending"] == GRADED else None
             grade.auto_score = None if share is None else share * most
             grade.needs_manual_grade = share is None or grade.manual_score is not None  # as nbgrader does: so that they look again
-        late = submission.total_seconds_late > 0
         notebook.late_submission_penalty = None
-        self._session.commit()
-        if late:
-            nbgrader = {"notebook": self._slug, "assignment": self._folder, "student": who, "db_url": self._url}
-            self._penalties.preprocess(v4.new_notebook(), {"nbgrader": nbgrader})
+        return submission.total_seconds_late > 0
 
     @functools.cached_property
     def _penalties(self):
@@ -120,7 +124,7 @@ def _uncommitted(*arguments):
     """A Gradebook that does not commit after each of its steps, and its session, which does."""
     book = Gradebook(*arguments)
     session = book.db()
-    book.db.commit = session.flush
+    book.db.commit = lambda: None  # what is not yet written is, before the next query
     return book, session
 
 

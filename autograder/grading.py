@@ -8,7 +8,7 @@ from autograder import exercises
 from autograder.answers import NotebookAnswer, Workers
 from autograder.check import carried_forward, check, without_points
 from autograder.exercises import PUBLIC_SEED
-from autograder.process import InfrastructureError
+from autograder.program import InfrastructureError
 from autograder.sandbox import loader
 from autograder.verdict import COULD_NOT_CHECK, FAILED, NOT_ATTEMPTED, PASSED, CanNotCheck
 
@@ -28,10 +28,13 @@ def read(path):
         raise CanNotCheck(f"{path} is not UTF-8 text, as every notebook is: was it saved by another program?") from None
 
 
-def open_notebook(text, module=None):
-    """(the Notebook, its Module), the module by its call of open_module where none is given. Raises CanNotCheck."""
+def open_notebook(notebook, module=None):
+    """(the Notebook, its Module) of a file's text, or of the tree that this holds. Raises CanNotCheck.
+
+    module: by its call of open_module where none is given
+    """
     try:
-        notebook = loader.parse(text)
+        notebook = loader.parse(notebook)
     except loader.UnreadableNotebook as error:
         raise CanNotCheck(str(error)) from None
     if module is not None:
@@ -57,13 +60,14 @@ def _standing_on_earlier(notebook, module):
     return notebook, module
 
 
-def check_text(text, only="", seed=PUBLIC_SEED, progress=lambda exercises: exercises, nursery=None, module=None):
-    """(the Module, the Verdicts) of a notebook's text; each answer runs in a process of its own. Raises CanNotCheck.
+def check_notebook(notebook, only="", seed=PUBLIC_SEED, progress=lambda exercises: exercises, nursery=None, module=None):
+    """(the Module, the Verdicts) of a notebook; each answer runs in a process of its own. Raises CanNotCheck.
 
+    notebook: the text of its file, or the tree that this holds
     nursery: an isolation.Nursery, for a notebook that nobody vouches for
     module: the Module that was assigned, whatever the notebook says that it is
     """
-    notebook, module = open_notebook(text, module)
+    notebook, module = open_notebook(notebook, module)
     if only and not module.exercise(only):
         own = ", ".join(exercise.name for exercise in module.exercises)
         raise CanNotCheck(f"The module {module.name} has no exercise {only!r}. Its exercises are: {own}.")

@@ -13,24 +13,18 @@ import contextlib
 import functools
 import json
 import os
-import shutil
 import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 
-from autograder import process
-from autograder.process import PACKAGES, SANDBOX, SECONDS_TO_END, InfrastructureError, Process, command
+from autograder.process import SECONDS_TO_END, Process
+from autograder.program import SECONDS_TO_START, InfrastructureError, OwnParent
 from autograder.sandbox import confine
 from autograder.sandbox.confine import LANDLOCK, NAMESPACES, NONE
 from autograder.verdict import CanNotCheck
 
 TIERS = (NAMESPACES, LANDLOCK)  # that keep files, network and other processes out of reach
-CHILDREN_OF_A_PARENT = 500
-_INSIDE = "/sandbox"  # where the folder of that name lies in the tier namespaces
-_PROJECT = os.path.dirname(os.path.dirname(SANDBOX))
+CHILDREN_OF_A_PARENT = 2000
 
 
 class NoIsolation(CanNotCheck):
@@ -129,6 +123,12 @@ class Nursery:
         while self._ending:
             self._peak_memory = max(self._peak_memory, self._ending.pop().memory)
 
+    def adopt(self, parent):
+        """Use a warm parent that another process has started, as long as it serves."""
+        with self._lock:
+            self._parents.append(parent)
+            self._left = CHILDREN_OF_A_PARENT
+
     def child(self, late=()):
         """A Child, isolated and ready for a notebook. Raises InfrastructureError; the next call then starts a new parent.
 
@@ -146,13 +146,15 @@ class Nursery:
             with self._lock:
                 if parent is self._parents[-1]:
                     self._left = 0
+            if not isinstance(parent, OwnParent):  # whoever started it may have ended it
+                return self.child(late)
             raise InfrastructureError(f"No process could be started ({self.tier}): {error}. {parent.log()}".strip()) from error
 
     def _renew(self):
         if self._parents:
             self._parents[-1].hang_up()
         self._parents = [parent for parent in self._parents if parent.lives()]
-        self._parents.append(_Parent(self.tier))
+        self._parents.append(OwnParent(self.tier))
         self._left = CHILDREN_OF_A_PARENT
 
 
@@ -166,7 +168,7 @@ class Child(Process):
         try:
             confined = False
             while self._pidfd is None or not confined:
-                confined = "confined" in self._reported(process.SECONDS_TO_START) or confined
+                confined = "confined" in self._reported(SECONDS_TO_START) or confined
         except (OSError, InfrastructureError):
             self.end()
             raise
@@ -216,109 +218,3 @@ class Child(Process):
         if "error" in report:
             raise InfrastructureError(report["error"])
         return report
-
-
-class _Parent:
-    """A warm parent: the program `sandbox.nursery`, and the socket on which it is asked for children."""
-
-    def __init__(self, tier):
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control.settimeout(process.SECONDS_TO_START)
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (it is open for as long as the parent is)
-        with theirs:
-            self._process = subprocess.Popen(
-                _command(tier),
-                stdin=theirs,
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                env=process.ENVIRONMENT,
-                cwd="/",
-                start_new_session=True,
-            )
-
-    def fork(self, late):
-        """Ask for a child; returns the sockets of its frames and of its reports."""
-        frames, theirs = socket.socketpair()
-        report, reported = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, reported:
-            socket.send_fds(self._control, [json.dumps(list(late)).encode()], [theirs.fileno(), reported.fileno()])
-        return frames, report
-
-    def hang_up(self):
-        """Ask for no more children; it ends when the last one has."""
-        self._control.close()
-
-    def lives(self):
-        """Whether it, or one of its children, still runs."""
-        return self._process.poll() is None
-
-    def end(self):
-        """Kill it, and with it its children."""
-        self._control.close()
-        self._process.kill()
-        self._process.wait()
-        self._errors.close()
-
-    def log(self):
-        """The end of what it wrote about errors of its own."""
-        self._errors.seek(0)
-        return self._errors.read()[-2000:].decode(errors="replace")
-
-
-def _command(tier):
-    if tier != NAMESPACES:
-        return command("sandbox.nursery", tier, [*_readable(), SANDBOX])
-    program = shutil.which("bwrap")
-    if program is None:
-        raise InfrastructureError("bubblewrap is not installed")
-    # root needs no user namespace for this, and changes to a user that owns nothing before it imports anything
-    user = (
-        ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if os.getuid() == 0 else ["--unshare-user", "--uid", "1000", "--gid", "1000"]
-    )
-    packages = {path: f"/packages/{number}" for number, path in enumerate(PACKAGES)}  # not where they are: that may be below /tmp
-    binds = [(path, _moved(path, packages)) for path in _readable() if not path.endswith("/")] + [(SANDBOX, _INSIDE)]
-    folders = sorted({folder for _, path in binds for folder in _above(path)} | {"/dev"})
-    words = [
-        program, "--unshare-pid", "--unshare-ipc", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL", *user,
-        "--new-session", "--die-with-parent",
-        *(word for folder in folders for word in ("--perms", "0755", "--dir", folder)),
-        *(word for source, path in binds for word in ("--ro-bind", source, path)),
-        *(word for device in ("/dev/null", "/dev/urandom") for word in ("--dev-bind", device, device)),
-        "--perms", "1777", "--size", str(confine.SCRATCH), "--tmpfs", "/tmp", "--proc", "/proc", "--remount-ro", "/", "--chdir", "/", "--",
-    ]  # fmt: skip
-    return [*words, *command("sandbox.nursery", tier, [], sandbox=_INSIDE, packages=list(packages.values()))]
-
-
-def _moved(path, folders):
-    """The path, where it lies below one of these folders, below its new name."""
-    for old, new in folders.items():
-        if path == old or path.startswith(old + "/"):
-            return new + path[len(old) :]
-    return path
-
-
-def _readable():
-    """The paths of the interpreter and of its packages, without this project where it is installed among them.
-
-    A folder that ends in "/" is to be listed, and not read as a whole.
-    """
-    folders = [*(os.path.join(prefix, name) for prefix in (sys.base_prefix, "/usr", "/") for name in ("lib", "lib64")), *PACKAGES]
-    paths = [*folders, process.INTERPRETER, "/etc/ld.so.cache", "/sys/devices/system/cpu"]
-    hidden = {os.path.join(_PROJECT, name) for name in ("autograder", "solutions", "utils")} if _PROJECT in PACKAGES else {_PROJECT}
-    return [each for path in dict.fromkeys(paths) if os.path.exists(path) for each in _without(path, hidden)]
-
-
-def _without(path, hidden):
-    """The paths that hold what lies below a path, but for the hidden ones."""
-    if path in hidden:
-        return []
-    if not any(each.startswith(path + "/") for each in hidden):
-        return [path]
-    inside = sorted(os.path.join(path, name) for name in os.listdir(path))
-    return [path + "/", *(each for entry in inside for each in _without(entry, hidden))]
-
-
-def _above(path):
-    """The folders above a path, the outermost first."""
-    parent = os.path.dirname(path)
-    return [] if parent == "/" else [*_above(parent), parent]

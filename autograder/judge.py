@@ -201,17 +201,21 @@ def _numbers(name, mine, right, dtype, scale):
         if wrong.any():
             yield Kind.VALUES, name, f"The {name} differs in {_count(wrong)} elements{_worst(mine, right, wrong)}.{_whole(mine, right)}"
         return
-    lost = ~np.isfinite(mine) & ~((mine == right) | (np.isnan(mine) & np.isnan(right)))
-    if lost.any():
-        yield Kind.FINITE, name, lambda: _not_finite(name, mine, right, lost)
-        return
     relative, absolute = TOLERANCES[dtype]
     with np.errstate(all="ignore"):
-        error = np.abs(mine.astype(np.float64) - right.astype(np.float64))
+        error, size = np.abs(mine.astype(np.float64) - right.astype(np.float64)), np.abs(right)
+        finite = np.isfinite(right)
+        if not (finite & np.isfinite(mine)).all():
+            equal = (mine == right) | (np.isnan(mine) & np.isnan(right))
+            lost = ~np.isfinite(mine) & ~equal
+            if lost.any():
+                yield Kind.FINITE, name, lambda: _not_finite(name, mine, right, lost)
+                return
+            error = np.where(equal, 0.0, np.where(finite, error, np.inf))  # a number where none belongs is infinitely far off
+            size = np.where(finite, size, 0.0)
         # not below 1e-3: a gradient that vanishes is 0 for one right answer and 1e-17 for another
-        scale = np.abs(right[np.isfinite(right)]).max(initial=max(scale, 1e-3))
-        bound = relative * np.abs(right) + absolute * scale
-        wrong = ~((mine == right) | (np.isnan(mine) & np.isnan(right)) | (np.isfinite(right) & (error <= bound)))
+        scale = size.max(initial=max(scale, 1e-3))
+        wrong = error > relative * size + absolute * scale
     if wrong.any():
         small = dtype == "float64" and error.max() <= 1e-5 * scale
         yield Kind.VALUES, name, lambda: _differs(name, mine, right, wrong, error, small)

@@ -43,7 +43,7 @@ class Exercise(pytest.Item):
     def runtest(self):
         if self._refusal:
             raise NotPassed(self._refusal)
-        _, (verdict,) = grading.check_text(self._text, self.name)
+        _, (verdict,) = grading.check_notebook(self._text, self.name)
         self.user_properties += [("score", verdict.score), ("points", verdict.points)]
         if verdict.status != PASSED:
             raise NotPassed(report.text(verdict))

@@ -1,47 +1,20 @@
 """An answer in a process of its own, in which the reference and the mistakes can't be imported."""
 
-import os
 import select
 import signal
 import socket
 import subprocess
-import sys
-import sysconfig
 import time
 
+from autograder.program import ENVIRONMENT, SECONDS_TO_START, InfrastructureError, command
 from autograder.sandbox import wire
 from autograder.sandbox.observe import Failure, Observation
 
-SECONDS_TO_START = 60
 SECONDS_TO_LOAD = 20
 SECONDS_TO_PROBE = 10
 SECONDS_TO_OBSERVE = 60  # all probes of a definition together
 SECONDS_TO_END = 2
 _CHUNK = 2**18  # bytes read at a time
-
-SANDBOX = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sandbox")
-PACKAGES = sorted({sysconfig.get_paths()[kind] for kind in ("purelib", "platlib")})
-INTERPRETER = os.path.realpath(sys.executable)
-ENVIRONMENT = {
-    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
-    "CUDA_VISIBLE_DEVICES": "", "HOME": "/tmp", "TMPDIR": "/tmp",
-}  # fmt: skip
-_BOOT = """
-import importlib.util, sys
-sys.path += {packages!r}
-spec = importlib.util.spec_from_file_location("sandbox", {init!r})
-sys.modules["sandbox"] = package = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(package)
-import {module}
-{module}.serve{arguments!r}
-"""
-
-
-def command(module, *arguments, sandbox=SANDBOX, packages=PACKAGES):
-    """The command that calls `serve` of a module of the sandbox. sandbox, packages: where these folders lie for the command"""
-    boot = _BOOT.format(packages=packages, init=os.path.join(sandbox, "__init__.py"), module=module, arguments=arguments)
-    # -I -S: no environment, no working folder and no .pth files, so of this project only `sandbox` can be found
-    return [INTERPRETER, "-I", "-S", "-c", boot]
 
 
 def probe(name, inputs, options):
@@ -55,10 +28,6 @@ class Ended(Exception):
     def __init__(self, failure):
         super().__init__(failure.message)
         self.failure = failure
-
-
-class InfrastructureError(Exception):
-    """The process could not be started, or was lost: the machine's fault, not the answer's."""
 
 
 class Process:

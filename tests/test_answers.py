@@ -39,7 +39,7 @@ def in_kernel(name, *sources):
 def in_process(name, *sources):
     """The verdict on a name, run from a notebook in a process of its own."""
     opened = 'from autograder import open_module\ncheck, hint, progress = open_module("attention")'
-    _, (verdict,) = grading.check_text(notebook_text(opened, CELLS, *sources), name)
+    _, (verdict,) = grading.check_notebook(notebook_text(opened, CELLS, *sources), name)
     return verdict
 
 
@@ -113,7 +113,7 @@ def test_the_last_of_two_definitions_counts():
 
 def test_a_loop_without_end_costs_its_exercise_alone():
     text = answered("attention", causal_mask="def causal_mask(T, S=None):\n    while True:\n        pass")
-    _, verdicts = grading.check_text(text)
+    _, verdicts = grading.check_notebook(text)
     assert [verdict.name for verdict in verdicts if verdict.status != "passed"] == ["causal_mask"]
     (verdict,) = [verdict for verdict in verdicts if verdict.name == "causal_mask"]
     assert "did not finish within" in verdict.what
@@ -188,7 +188,7 @@ def test_a_carried_part_is_the_reference_under_the_name_that_it_has_here():
     source = mutants.source(exercises.module("multi_head").exercise("GroupedQueryAttention").reference)
     answer = source.replace("scaled_dot_product_attention", "attend").replace("def attend(", "def unused(")
     text = notebook_text('from autograder import open_module\nopen_module("multi_head")', CELLS, loaded, answer)
-    _, (verdict,) = grading.check_text(text, "GroupedQueryAttention")
+    _, (verdict,) = grading.check_notebook(text, "GroupedQueryAttention")
     assert verdict.status == "passed", verdict.message
 
 

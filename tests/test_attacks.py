@@ -32,7 +32,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, notebook_text
 
-from autograder import exercises, grading, isolation, judge, process, report
+from autograder import exercises, grading, isolation, judge, process, program, report
 from autograder.exercises import PUBLIC_SEED
 from autograder.sandbox import confine, loader, observe, wire
 
@@ -84,7 +84,7 @@ def secret(tmp_path_factory):
         threading.Thread(target=_answer, args=(server, token.encode()), daemon=True).start()
     yield {
         "token": token, "folder": str(folder), "root": str(ROOT), "victim": victim.pid, "grader": os.getpid(),
-        "port": servers[0].getsockname()[1], "abstract": f"\0{token[:4]}", "packages": process.PACKAGES[0], "sandbox": process.SANDBOX,
+        "port": servers[0].getsockname()[1], "abstract": f"\0{token[:4]}", "packages": program.PACKAGES[0], "sandbox": program.SANDBOX,
     }  # fmt: skip
     assert victim.poll() is None, "an attack has killed a process that is not its own"
     victim.kill()
@@ -130,7 +130,7 @@ def unprotected(secret):
 
 def verdict(nursery, *cells, name="softmax", seed=None):
     """The verdict on one answer of a notebook with these cells."""
-    _, (found,) = grading.check_text(notebook_text(OPENED, IMPORTS, *cells), name, SEED if seed is None else seed, nursery=nursery)
+    _, (found,) = grading.check_notebook(notebook_text(OPENED, IMPORTS, *cells), name, SEED if seed is None else seed, nursery=nursery)
     return found
 
 
@@ -726,7 +726,7 @@ def test_references_that_were_lent_to_find_a_fault_can_not_be_kept(nursery):
     cells = [f"def softmax(x, dim=-1):\n    {keep}\n    return x * 0.5 if dim else [{', '.join(names)}]"]
     cells += [f"def {name}(*a, **k):\n    return builtins.kept_{name}(*a, **k)" for name in names if name != "SelfAttention"]
     cells.append("class SelfAttention:\n    def __new__(cls, *a):\n        return builtins.kept_SelfAttention(*a)")
-    _, verdicts = grading.check_text(notebook_text(OPENED, IMPORTS, *cells), seed=SEED, nursery=nursery)
+    _, verdicts = grading.check_notebook(notebook_text(OPENED, IMPORTS, *cells), seed=SEED, nursery=nursery)
     assert sum(found.score for found in verdicts) == 0
 
 
@@ -734,7 +734,7 @@ def test_what_fails_costs_its_exercise_and_no_other(nursery, in_a_hurry):
     cells = {exercise.name: inspect.getsource(exercise.reference) for exercise in ATTENTION.exercises}
     for name, body in {"padding_mask": "os._exit(0)", "causal_mask": "while True: pass", "combine_masks": "os.write(4, b'4/4')"}.items():
         cells[name] = f"def {name}(*a, **k):\n    {body}"
-    _, verdicts = grading.check_text(notebook_text(OPENED, IMPORTS, *cells.values()), seed=SEED, nursery=nursery)
+    _, verdicts = grading.check_notebook(notebook_text(OPENED, IMPORTS, *cells.values()), seed=SEED, nursery=nursery)
     assert {found.name for found in verdicts if found.score == 0} == {"padding_mask", "causal_mask", "combine_masks"}
     assert {found.name for found in verdicts if found.status == "passed"} == cells.keys() - {"padding_mask", "causal_mask", "combine_masks"}
 
@@ -828,7 +828,7 @@ def test_a_notebooks_metadata_says_nothing_about_points(nursery):
         }
         cell["outputs"] = [{"output_type": "execute_result", "data": {"text/plain": "4"}, "metadata": {}, "execution_count": 1}]
     document["metadata"] = {"score": 4, "timestamp": "1970-01-01"}
-    _, (found,) = grading.check_text(json.dumps(document), "softmax", SEED, nursery=nursery)
+    _, (found,) = grading.check_notebook(json.dumps(document), "softmax", SEED, nursery=nursery)
     assert (found.score, found.points) == (0, 4)
 
 
@@ -872,7 +872,7 @@ LONG = {
 @pytest.mark.parametrize("long", LONG)
 def test_a_notebook_that_is_long_to_read_is_read_in_time_and_costs_no_other_cell(nursery, long):
     start = time.process_time()
-    _, (found,) = grading.check_text(
+    _, (found,) = grading.check_notebook(
         notebook_text(OPENED, IMPORTS, LONG[long], f"def softmax(x, dim=-1):\n    {RIGHT}"), "softmax", SEED, nursery=nursery
     )
     assert found.score == 4, found.message

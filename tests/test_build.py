@@ -32,7 +32,7 @@ def test_every_check_of_the_worked_notebook_passed(module):
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_the_worked_notebook_earns_every_point_and_the_learners_none(module):
     for path, right in ((exercises.worked_path(module.name), True), (exercises.learners_path(module.name), False)):
-        _, verdicts = grading.check_text(path.read_text(encoding="utf-8"), seed=2**40)
+        _, verdicts = grading.check_notebook(path.read_text(encoding="utf-8"), seed=2**40)
         assert {verdict.name: verdict.score for verdict in verdicts} == {
             exercise.name: exercise.points * right for exercise in module.exercises
         }, [verdict.message for verdict in verdicts if verdict.status != "passed"]

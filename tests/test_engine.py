@@ -18,7 +18,7 @@ from test_nbgrader import nbgrader
 from tqdm import tqdm
 
 from autograder import engine, exercises, gradebook, grading, isolation
-from autograder.process import InfrastructureError
+from autograder.program import InfrastructureError
 
 MODULE = exercises.module("start")
 RIGHT = answered("start")
@@ -82,7 +82,7 @@ def test_the_answers_are_those_of_check(submitted, tmp_path):
     records = engine.grade(submitted, MODULE.name, tmp_path / "results.jsonl", seed=5)
     for record in records:
         if record["ending"] == engine.GRADED:
-            _, verdicts = grading.check_text(CLASS[record["who"]], seed=5)
+            _, verdicts = grading.check_notebook(CLASS[record["who"]], seed=5)
             assert [(each["name"], each["score"], each["mistakes"]) for each in record["exercises"]] == [
                 (verdict.name, verdict.score, list(verdict.mistakes)) for verdict in verdicts
             ]
@@ -124,8 +124,8 @@ def test_a_fault_of_the_machine_is_no_score_and_is_graded_again(submitted, tmp_p
 
 
 def test_a_fault_of_the_grader_costs_one_notebook(submitted, tmp_path, monkeypatch):
-    check = grading.check_text
-    monkeypatch.setattr(grading, "check_text", lambda text, **given: 1 / 0 if "exit" in text else check(text, **given))
+    check = grading.check_notebook
+    monkeypatch.setattr(grading, "check_notebook", lambda notebook, **given: 1 / 0 if "exit" in str(notebook) else check(notebook, **given))
     records = {record["who"]: record for record in engine.grade(submitted, MODULE.name, tmp_path / "results.jsonl", seed=5)}
     assert records["cyd"]["ending"] == engine.INFRASTRUCTURE_ERROR and "ZeroDivisionError" in records["cyd"]["message"]
     assert records["eve"]["score"] == 3

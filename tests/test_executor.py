@@ -156,7 +156,7 @@ def test_formgraders_button_says_why_not(button):
 def test_a_fault_of_the_machine_is_no_score(course, button, monkeypatch):
     folder, _ = course
     verdict = without_points(MODULE.exercises[0], COULD_NOT_CHECK, "the worker process did not start")
-    monkeypatch.setattr(grading, "check_text", lambda text, **_: (MODULE, [verdict]))
+    monkeypatch.setattr(grading, "check_notebook", lambda text, **_: (MODULE, [verdict]))
     monkeypatch.setattr(converter, "_pool", lambda _: Here())
     result = button("right")
     assert not result["success"] and "Not graded: right. softmax could not be run: the worker process did not start" in result["log"]
@@ -211,7 +211,7 @@ def test_only_what_has_changed_is_graded_again_and_what_people_gave_stays(course
 
 def test_where_nothing_could_be_run_there_is_no_score(monkeypatch, tmp_path):
     verdict = without_points(MODULE.exercises[0], COULD_NOT_CHECK, "no memory")
-    monkeypatch.setattr(grading, "check_text", lambda text, **_: (MODULE, [verdict]))
+    monkeypatch.setattr(grading, "check_notebook", lambda text, **_: (MODULE, [verdict]))
     (tmp_path / "attention.ipynb").write_bytes(RIGHT)
     prepared = executor.prepare(tmp_path, MODULE.name, exercises.learners_path(MODULE.name), 5, isolation.NONE)
     assert prepared.error == "softmax could not be run: no memory" and prepared.verdicts is None

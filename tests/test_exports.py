@@ -191,7 +191,7 @@ def test_gradescope_gets_a_sentence_on_a_broken_notebook(write, capsys):
 
 def test_gradescope_gets_no_score_for_a_fault_of_the_machine(write, capsys, monkeypatch):
     lost = without_points(MODULE.exercises[0], COULD_NOT_CHECK, "no memory")
-    monkeypatch.setattr(grading, "check_text", lambda *_: (MODULE, [lost]))
+    monkeypatch.setattr(grading, "check_notebook", lambda *_: (MODULE, [lost]))
     status, results, error = gradescope(capsys, write(answered("start")))
     assert (status, results) == (2, None) and "no memory" in error
 
@@ -256,7 +256,7 @@ def test_validate_shows_what_grading_will(write):
     right = cells.solution(MODULE.exercises[0].reference)
     for answer, score in [(right, 3), (right.replace("return e", "return 1.5 * e"), 0)]:
         path = write(handed_in(answer))
-        (verdict,) = grading.check_text(path.read_text())[1]
+        (verdict,) = grading.check_notebook(path.read_text())[1]
         assert verdict.score == score, report.text(verdict)
         failed = Validator().validate(str(path)).get("failed", [])
         assert [cell["source"] for cell in failed] == ([] if score == 3 else ["check(softmax)"])

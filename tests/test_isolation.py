@@ -1,6 +1,9 @@
 """Isolation: which tier this machine has, a warm parent and its children, and how each ending is told."""
 
+import multiprocessing
 import os
+import pickle
+import select
 import time
 from pathlib import Path
 
@@ -8,9 +11,10 @@ import pytest
 import torch
 from conftest import answered, notebook_text
 
-from autograder import exercises, grading, isolation, process
+from autograder import exercises, grading, isolation, process, program
 from autograder.answers import Workers
-from autograder.process import Ended, InfrastructureError
+from autograder.process import Ended
+from autograder.program import InfrastructureError
 from autograder.sandbox import confine, loader
 
 TWICE = "def f(x):\n    return x * 2"
@@ -74,9 +78,9 @@ def test_a_project_that_is_installed_among_the_packages_is_left_out(tmp_path):
     for name in ("torch/nn", "solutions", "utils"):
         (tmp_path / "lib" / "packages" / name).mkdir(parents=True)
     hidden = {str(tmp_path / "lib" / "packages" / name) for name in ("solutions", "utils")}
-    left = isolation._without(str(tmp_path / "lib"), hidden)
+    left = program._without(str(tmp_path / "lib"), hidden)
     assert [path.removeprefix(str(tmp_path)) for path in left] == ["/lib/", "/lib/packages/", "/lib/packages/torch"]
-    assert isolation._without(str(tmp_path / "lib" / "packages" / "torch"), hidden) == [str(tmp_path / "lib" / "packages" / "torch")]
+    assert program._without(str(tmp_path / "lib" / "packages" / "torch"), hidden) == [str(tmp_path / "lib" / "packages" / "torch")]
 
 
 @pytest.fixture(scope="module")
@@ -212,8 +216,48 @@ def test_a_lost_parent_is_the_machines_fault_and_is_started_again(strongest):
         with pytest.raises(InfrastructureError, match=f"No process could be started \\({strongest}\\)"):
             fragile.child()
         fragile._parents[-1]._process.kill()
-        _, (verdict,) = grading.check_text(text, "softmax", nursery=fragile)
+        _, (verdict,) = grading.check_notebook(text, "softmax", nursery=fragile)
     assert (verdict.status, verdict.score) == ("passed", 4)
+
+
+def test_a_parent_that_another_process_has_started_serves_until_it_ends(strongest):
+    started = program.likely_parent("")
+    with multiprocessing.get_context("spawn").Pool(1) as pool, isolation.Nursery(strongest) as own:
+        assert pool.apply(_tier_of_a_child, (started,)) == strongest
+        assert _tier_of_a_child(pickle.loads(pickle.dumps(started)), own) == strongest
+        started.end()
+        with opened(own, TWICE) as child:
+            assert seen(child).failure is None
+        assert isinstance(own._parents[-1], program.OwnParent)
+
+
+def _tier_of_a_child(parent, nursery=None):
+    """The tier of a child that this parent has, once it has answered."""
+    nursery = nursery or isolation.nursery(parent.tier)
+    nursery.adopt(parent)
+    with opened(nursery, TWICE) as child:
+        assert seen(child).values["output"].array.tolist() == [0, 2, 4]
+        assert nursery._parents == [parent]
+    return nursery.tier
+
+
+def test_no_parent_is_started_for_a_tier_that_can_not_be(monkeypatch):
+    assert program.likely_parent("nonsense") is None
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert program.likely_parent("") is None
+
+
+def test_a_child_ends_when_whoever_asked_for_it_is_gone(nursery):
+    child = opened(nursery, "def f(x):\n    while True:\n        pass")
+    child._stream.send(process.probe("call", X, {}))
+    child._stream._send_some()
+    ended = select.poll()
+    ended.register(child._pidfd, select.POLLIN)
+    assert not ended.poll(300)
+    child._report.close()  # as the system does when a process is killed
+    assert ended.poll(10_000)
+    os.close(child._pidfd)
+    child._frames.close()
 
 
 class Broken:
@@ -231,17 +275,17 @@ class Broken:
 
 def test_an_infrastructure_error_is_retried_once_and_is_never_a_score(nursery):
     text = answered("attention")
-    _, (verdict,) = grading.check_text(text, "softmax", nursery=Broken(nursery, 1))
+    _, (verdict,) = grading.check_notebook(text, "softmax", nursery=Broken(nursery, 1))
     assert verdict.status == "passed"
-    _, (verdict,) = grading.check_text(text, "softmax", nursery=Broken(nursery, 2))
+    _, (verdict,) = grading.check_notebook(text, "softmax", nursery=Broken(nursery, 2))
     assert (verdict.status, verdict.what) == ("could_not_check", "no process")
 
 
 def test_all_reference_answers_pass_in_one_child(nursery):
     text = answered("attention")
-    grading.check_text(text, "softmax", nursery=nursery)
+    grading.check_notebook(text, "softmax", nursery=nursery)
     start = time.monotonic()
-    module, verdicts = grading.check_text(text, nursery=nursery, seed=2**62 + 1)
+    module, verdicts = grading.check_notebook(text, nursery=nursery, seed=2**62 + 1)
     assert sum(verdict.score for verdict in verdicts) == exercises.module("attention").points == module.points
     assert time.monotonic() - start < 20
 

@@ -200,7 +200,7 @@ def test_a_cell_that_is_no_python_is_recorded_and_hurts_no_other(cell):
 
 def test_a_definition_in_a_broken_cell_is_found_as_such():
     text = notebook_text('open_module("attention")', "def causal_mask(T, S=None):\n    return (T")
-    _, (verdict,) = grading.check_text(text, "causal_mask")
+    _, (verdict,) = grading.check_notebook(text, "causal_mask")
     assert verdict.status == "failed" and "cell 2" in verdict.what and "line 2" in verdict.what
 
 

@@ -109,7 +109,7 @@ def test_the_release_is_the_committed_notebook(course):
 def test_the_gradebook_has_the_scores_that_the_grader_gives(course):
     with Gradebook(f"sqlite:///{course / 'gradebook.db'}") as gradebook:
         for student, answered in CLASS.items():
-            _, verdicts = grading.check_text(submission(answered), seed=12345)
+            _, verdicts = grading.check_notebook(submission(answered), seed=12345)
             expected = {verdict.name: verdict.score for verdict in verdicts}
             grades = gradebook.find_submission(MODULE.folder, student).notebooks[0].grades
             assert {grade.name.removeprefix("check-"): grade.auto_score for grade in grades} == expected, student

@@ -68,7 +68,7 @@ _known = {}
 
 
 def _scores(key, text):
-    module, verdicts = grading.check_text(text, seed=987654321)
+    module, verdicts = grading.check_notebook(text, seed=987654321)
     assert module is MODULE
     _known[key] = {verdict.name: verdict.score for verdict in verdicts}
     return _known[key]
@@ -608,7 +608,7 @@ def test_what_was_given_out_is_not_repaired_and_earns_nothing_and_with_every_ans
     for data, share in ((exercises.learners_path(module.name).read_bytes(), 0), (encoded(honest(module)), 1)):
         repaired = repair.repair(data, module, master)
         assert repaired.repairs == () and repaired.answered == bool(share)
-        _, verdicts = grading.check_text(json.dumps(repaired.notebook), seed=77, module=module)
+        _, verdicts = grading.check_notebook(json.dumps(repaired.notebook), seed=77, module=module)
         assert {verdict.name: verdict.score for verdict in verdicts} == {each.name: each.points * share for each in module.exercises}
 
 
@@ -674,7 +674,7 @@ def verdicts(**bodies):
         head, _, rest = cell["source"].rpartition('"""\n')
         cell["source"] = f'{head}"""\n{" " * (8 if name == "SelfAttention" else 4)}{line}\n{rest}'
     result = repair.repair(encoded(notebook), MODULE, MASTER)
-    return {verdict.name: verdict for verdict in grading.check_text(json.dumps(result.notebook), seed=987654321)[1]}
+    return {verdict.name: verdict for verdict in grading.check_notebook(json.dumps(result.notebook), seed=987654321)[1]}
 
 
 @pytest.mark.slow

@@ -73,6 +73,13 @@ def test_a_layout_that_is_not_contiguous_is_kept():
         assert np.array_equal(array, tensor.numpy()) and array.strides == tensor.numpy().strides
 
 
+def test_an_order_need_not_be_given_and_fields_that_hold_nothing_need_not_come():
+    assert b"order" not in wire.pack(torch.zeros(2, 3)) and b"order" in wire.pack(torch.zeros(2, 3).T)
+    for failure in (None, Failure("NotImplementedError", ""), Failure("ValueError", "no", 3, "raise ValueError('no')", "cell 2")):
+        seen = Observation({"output": Value("str", text="''"), "returned": Value("Thing")}, failure, "" if failure else "printed")
+        assert b'""' not in wire.pack(seen) and Observation.from_fields(back(seen)) == seen
+
+
 def test_a_slice_and_an_expanded_tensor_come_back_with_their_numbers():
     base = torch.arange(24.0).reshape(4, 6)
     for tensor in (base[::2, 1::2], base[0].expand(3, 6), base.t()[1:3]):

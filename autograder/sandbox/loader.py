@@ -108,17 +108,12 @@ def _compiled(cell, line, source, flags):
     return compile(tree, cell, "exec", flags, dont_inherit=True)
 
 
-def read(text):
-    """The cells of a notebook's JSON that hold code. Raises UnreadableNotebook."""
-    if not text.strip():
-        raise UnreadableNotebook("The file is empty. Save the notebook in Jupyter, then check it again.")
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableNotebook(
-            f"The file is not complete JSON ({error}), so it was cut short or edited by hand. "
-            "Open it in Jupyter; if it does not open, take the last good copy."
-        ) from error
+def read(notebook):
+    """The cells of a notebook that hold code. Raises UnreadableNotebook.
+
+    notebook: its JSON, or the tree that this holds
+    """
+    document = _document(notebook) if isinstance(notebook, str) else notebook
     cells = document.get("cells") if isinstance(document, dict) else None
     if not isinstance(cells, list):
         raise UnreadableNotebook("The file is JSON but not a notebook: it has no list of cells. Was another file saved under its name?")
@@ -131,9 +126,21 @@ def read(text):
     return sources
 
 
-def parse(text):
-    """The Notebook that a file's text holds. Raises UnreadableNotebook."""
-    statements, broken, sources, texts, carried, left = [], {}, dict(read(text)), {}, {}, MAX_CODE
+def _document(text):
+    if not text.strip():
+        raise UnreadableNotebook("The file is empty. Save the notebook in Jupyter, then check it again.")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableNotebook(
+            f"The file is not complete JSON ({error}), so it was cut short or edited by hand. "
+            "Open it in Jupyter; if it does not open, take the last good copy."
+        ) from error
+
+
+def parse(notebook):
+    """The Notebook that is in a file's text, or in the tree that this holds. Raises UnreadableNotebook."""
+    statements, broken, sources, texts, carried, left = [], {}, dict(read(notebook)), {}, {}, MAX_CODE
     for cell, source in sources.items():
         if len(source) > left:
             broken[cell] = SyntaxError(f"with it, the notebook has more than {MAX_CODE} characters of code", (cell, 1, 1, ""))

@@ -47,7 +47,9 @@ class _Parent:
 
     def __init__(self, tier, readable):
         self.tier, self.readable = tier, readable
+        self.poll = select.poll()
         self.children = {}  # {pidfd: (pid, the socket of its reports)}
+        self.listeners = {}  # {the number of that socket: pidfd}
         self.late = set()  # those of LATE that are there
         if tier == NAMESPACES and os.getuid() == 0:
             confine.drop_user(_NOBODY)
@@ -66,24 +68,23 @@ class _Parent:
 
     def serve(self, control):
         """See the module's `serve`."""
-        poll = select.poll()
-        poll.register(control, select.POLLIN)
+        self.poll.register(control, select.POLLIN)
         while control or self.children:
-            for descriptor, _ in poll.poll():
-                if descriptor in self.children:
-                    poll.unregister(descriptor)
-                    self.see_off(descriptor)
-                    continue
+            descriptor, _ = self.poll.poll()[0]  # one at a time: of the others, what follows from it may close and reuse the numbers
+            if descriptor in self.children:
+                self.see_off(descriptor)
+            elif descriptor in self.listeners:
+                self.abandon(descriptor)
+            else:
                 request, sockets, _, _ = socket.recv_fds(control, 1024, 2)
                 if request:
-                    if child := self.fork(json.loads(request), *sockets):
-                        poll.register(child, select.POLLIN)
+                    self.fork(json.loads(request), *sockets)
                 else:
-                    poll.unregister(control)
+                    self.poll.unregister(control)
                     control = None
 
     def fork(self, late, frames, report):
-        """Fork a child; returns its pidfd, or None."""
+        """Fork a child."""
         report = socket.socket(fileno=report)
         try:
             if missing := set(late) - self.late:
@@ -102,17 +103,28 @@ class _Parent:
         except (OSError, RuntimeError) as error:
             _tell(report, error=f"{type(error).__name__}: {error}")
             report.close()
-            return None
+            return
         finally:
             os.close(frames)
         with contextlib.suppress(OSError):  # nobody listens any more
             socket.send_fds(report, [b'{"started": true}'], [pidfd])
         self.children[pidfd] = pid, report
-        return pidfd
+        self.listeners[report.fileno()] = pidfd
+        self.poll.register(pidfd, select.POLLIN)
+        self.poll.register(report, 0)
+
+    def abandon(self, report):
+        """Kill a child of which nobody wants to hear any more: who asked for it has ended, and can't."""
+        self.poll.unregister(report)
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.listeners.pop(report), signal.SIGKILL)
 
     def see_off(self, pidfd):
         """Report the end of a child."""
+        self.poll.unregister(pidfd)
         pid, report = self.children.pop(pidfd)
+        if self.listeners.pop(report.fileno(), None):
+            self.poll.unregister(report)
         _, status, usage = os.wait4(pid, 0)
         if self.tier == NONE:
             self.clear_up()

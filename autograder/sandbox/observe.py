@@ -54,7 +54,7 @@ class Failure:
     """An exception, and the line of the learner that it came from."""
 
     type: str
-    message: str
+    message: str = ""
     line: int = 0  # counted from 1 in its cell; 0 = not known
     source: str = ""
     cell: str = ""
@@ -90,7 +90,7 @@ class Observation:
             if type(tree) is not dict:
                 raise TypeError(f"it is a {type(tree).__name__}")
             values = {name: Value.from_fields(value) for name, value in tree["values"].items()}
-            return cls(values, Failure.from_fields(tree["failure"]), _bounded(tree["printed"]))
+            return cls(values, Failure.from_fields(tree.get("failure")), _bounded(tree.get("printed", "")))
         except _NOT_FIELDS as error:
             raise wire.ProtocolError(f"not an observation: {error}") from error
 
@@ -174,7 +174,7 @@ def _value(thing):
         tensor = thing.detach().cpu()
         if tensor.dtype in (torch.float16, torch.bfloat16):
             tensor = tensor.float()
-        array = None if tensor.is_complex() else tensor.contiguous().numpy().copy()
+        array = None if tensor.is_complex() else tensor.numpy().copy()
         return Value("Tensor", str(thing.dtype).removeprefix("torch."), thing.device.type, array)
     if isinstance(thing, (np.ndarray, np.generic)):
         numbers = thing.dtype.kind in "fiub" and thing.dtype.itemsize <= 8

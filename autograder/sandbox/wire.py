@@ -1,7 +1,8 @@
 """What crosses the boundary to an untrusted process: JSON and raw arrays, bounded before they are read.
 
 A frame is the length of its header (4 bytes, big endian), the header (JSON: the message, with
-{"$array": i} in the place of array i, and the list of arrays), then the arrays' bytes one after another.
+{"$array": i} in the place of array i, and the list of arrays, each with the order of its axes in memory
+unless that is theirs), then the arrays' bytes one after another. Of a dataclass, fields that hold nothing are left out.
 A long text (a whole notebook) travels as an array of its UTF-8 bytes, so that headers stay short.
 """
 
@@ -13,6 +14,7 @@ import struct
 import numpy as np
 import torch
 
+_PLAIN = {int, float, bool, type(None)}
 MAX_HEADER = 4 * 2**20  # bytes
 MAX_ARRAYS = 256 * 2**20  # bytes, all arrays of a frame together
 MAX_DEPTH = 64  # of a message
@@ -34,11 +36,14 @@ def pack(message):
     arrays, chunks = [], []
 
     def encode(node):
+        kind = type(node)
+        if kind in _PLAIN or (kind is str and len(node) <= LONG_TEXT):
+            return node
         if isinstance(node, dict):
             return {str(key): encode(value) for key, value in node.items()}
         if isinstance(node, str) and len(node) > LONG_TEXT:
             return add("text", np.frombuffer(node.encode("utf-8", "surrogatepass"), np.uint8))
-        if node is None or isinstance(node, (str, int, float)):
+        if isinstance(node, (str, int, float)):
             return node
         if isinstance(node, (list, tuple)):
             return [encode(value) for value in node]
@@ -46,25 +51,33 @@ def pack(message):
             return add("ndarray", node)
         if isinstance(node, (torch.Tensor, np.ndarray)):
             return add_tensor("Tensor" if isinstance(node, torch.Tensor) else "ndarray", torch.as_tensor(node).detach().cpu())
-        return encode(vars(node)) if dataclasses.is_dataclass(node) else node
+        if dataclasses.is_dataclass(node):
+            return {key: encode(value) for key, value in vars(node).items() if value is not None and not (type(value) is str and not value)}
+        return node
 
     def add(kind, array):
-        order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])  # keeps a transposed layout
-        return note(kind, NUMPY[array.dtype], array.transpose(order), order, array.transpose(order).tobytes())
+        order = _order(array.strides) if not array.flags.c_contiguous else None
+        stored = array if order is None else array.transpose(order)
+        return note(kind, NUMPY[array.dtype], stored, order, stored.tobytes())
 
     def add_tensor(kind, tensor):
-        order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
-        stored = tensor.permute(order).contiguous()
+        order = _order(tensor.stride()) if not tensor.is_contiguous() else None
+        stored = (tensor if order is None else tensor.permute(order)).contiguous()
         data = stored.flatten().view(torch.uint8).numpy().tobytes() if stored.numel() else b""
         return note(kind, str(tensor.dtype).removeprefix("torch."), stored, order, data)
 
     def note(kind, dtype, stored, order, data):
-        arrays.append({"kind": kind, "dtype": dtype, "shape": list(stored.shape), "order": order})
+        arrays.append({"kind": kind, "dtype": dtype, "shape": list(stored.shape)} | ({"order": order} if order else {}))
         chunks.append(data)
         return {"$array": len(arrays) - 1}
 
     header = json.dumps({"message": encode(message), "arrays": arrays}).encode()
     return b"".join([struct.pack(">I", len(header)), header, *chunks])
+
+
+def _order(strides):
+    """Of the axes, the one with the largest stride first: written in this order, an array's layout in memory is kept."""
+    return sorted(range(len(strides)), key=lambda axis: -strides[axis])
 
 
 def read(stream):
@@ -101,8 +114,8 @@ def _size(entry):
 
 
 def _array(entry, data):
-    dtype, shape, order = DTYPES[entry["dtype"]], entry["shape"], entry["order"]
-    if sorted(order) != list(range(len(shape))):
+    dtype, shape, order = DTYPES[entry["dtype"]], entry["shape"], entry.get("order", ())
+    if "order" in entry and sorted(order) != list(range(len(shape))):
         raise ProtocolError(f"not an order of axes: {str(order)[:80]}")
     if entry["kind"] == "text":
         return data.decode("utf-8", "surrogatepass")
@@ -110,9 +123,11 @@ def _array(entry, data):
         raise ProtocolError("a bool that is neither 0 nor 1")
     back = [order.index(axis) for axis in range(len(order))]
     if entry["kind"] == "ndarray" and dtype != torch.bfloat16:
-        return np.frombuffer(bytearray(data), entry["dtype"]).reshape(shape).transpose(back)
+        array = np.frombuffer(bytearray(data), entry["dtype"]).reshape(shape)
+        return array.transpose(back) if back else array
     flat = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
-    tensor = flat.reshape(shape).permute(back)
+    tensor = flat.reshape(shape)
+    tensor = tensor.permute(back) if back else tensor
     return tensor.numpy() if entry["kind"] == "ndarray" else tensor
 
 
@@ -120,7 +135,7 @@ def _decode(node, arrays, depth=0):
     if depth > MAX_DEPTH:
         raise ProtocolError(f"a message nested deeper than {MAX_DEPTH}")
     if isinstance(node, dict):
-        if set(node) == {"$array"}:
+        if len(node) == 1 and "$array" in node:
             return arrays[node["$array"]]
         return {key: _decode(value, arrays, depth + 1) for key, value in node.items()}
     if isinstance(node, list):

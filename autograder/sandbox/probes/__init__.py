@@ -17,6 +17,7 @@ What a probe returns under its own names, beside the documented results:
 """
 
 import copy
+import functools
 import importlib
 
 import numpy as np
@@ -128,7 +129,7 @@ def _same(a, b):
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(map(_same, a, b))
     if isinstance(a, torch.Tensor):
-        return a.shape == b.shape and a.dtype == b.dtype and bool(torch.all((a == b) | ((a != a) & (b != b))))
+        return a.shape == b.shape and a.dtype == b.dtype and (torch.equal(a, b) or bool(torch.all((a == b) | ((a != a) & (b != b)))))
     if isinstance(a, np.ndarray):
         return a.shape == b.shape and a.dtype == b.dtype and bool(np.all((a == b) | ((a != a) & (b != b))))
     return a == b
@@ -166,8 +167,14 @@ def _leaf(value):
 
 def weighted_sum(output):
     """A sum in which every element has a weight of its own, so that a gradient in the wrong place shows."""
-    weights = torch.cos(torch.arange(output.numel(), dtype=output.dtype) * 0.7 + 0.3)
+    weights = torch.from_numpy(_weights(output.numel())).to(output.dtype)
     return (output.reshape(-1) * weights).sum()
+
+
+@functools.lru_cache(maxsize=256)
+def _weights(count):
+    """Kept as an array: a tensor would carry the mode in which it was made, such as torch.inference_mode, into later gradients."""
+    return np.cos(np.arange(count) * 0.7 + 0.3)
 
 
 def load(module, weights):
