@@ -16,7 +16,6 @@ import platform
 import secrets
 import signal
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tqdm import tqdm
@@ -181,7 +180,7 @@ class _Cluster:
     """
 
     def __init__(self, processes, scheduler, name, wanted):
-        self._processes, self._scheduler, self._parent = processes, scheduler, None
+        self._processes, self._scheduler, self._client, self._parent = processes, scheduler, None, None
         if not scheduler:
             self._parent = program.likely_parent(wanted)
             context = multiprocessing.get_context("forkserver")
@@ -190,32 +189,25 @@ class _Cluster:
         import distributed  # takes half a second, and a serial run does without
 
         self._distributed = distributed
-        self._aside = ThreadPoolExecutor(1)
 
     def __enter__(self):
-        self._starting = self._aside.submit(self._started)
         return self
 
     def __exit__(self, *_):
-        with self._aside, contextlib.suppress(Exception):  # where it never started, `tier` said so
-            self._starting.result().close()
+        if self._client:
+            self._client.close()
         if self._parent:
             self._parent.end()
 
-    def _started(self):
-        """The client, once there is a worker."""
+    def tier(self, wanted):
+        """See _Here: the weakest of those that are the strongest on each worker."""
         import dask
 
         here = {} if self._scheduler else {"n_workers": self._processes, "threads_per_worker": 1, "dashboard_address": None}
         settings = {"distributed.worker.multiprocessing-method": "forkserver", "distributed.worker.profile.enabled": False}
         with dask.config.set(settings):
-            client = self._distributed.Client(self._scheduler or None, **here)
-        client.wait_for_workers(1)
-        return client
-
-    def tier(self, wanted):
-        """See _Here: the weakest of those that are the strongest on each worker."""
-        self._client = self._starting.result()
+            self._client = self._distributed.Client(self._scheduler or None, **here)
+        self._client.wait_for_workers(1)
         workers = self._client.scheduler_info(n_workers=-1)["workers"]
         anywhere = {"allow_other_workers": True, "pure": False}
         found = [self._client.submit(find_tier, wanted, self._parent, workers=[worker], **anywhere) for worker in workers]
