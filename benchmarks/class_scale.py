@@ -1,7 +1,7 @@
 """A large class through a cluster whose workers and coordinator are killed on the way; and what a second core gains.
 
 Run: python benchmarks/class_scale.py [--class 10000]
-What is timed may use as many cores as it has processes, and so may this program, which looks at its memory meanwhile.
+What is timed may use as many cores as it has processes, and so may this program, which looks at it meanwhile.
 """
 
 import argparse
@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from tqdm import tqdm
 from autograder import exercises
 
 MODULE = exercises.module("start")
+PAIRS = 5
 DIFFER = ("seconds", "peak_memory")  # of a record, what differs from run to run
 
 
@@ -44,9 +46,11 @@ def main():
         for jobs in (1, 2):
             seconds, peaks[jobs] = timed(folder, jobs)
             rates[jobs] = size / seconds
-        gain = rates[2] / rates[1]
-        print(f"one core {rates[1]:.1f} a second, two {rates[2]:.1f}: {gain:.2f} times; {machine():.2f} is what the machine has")
+        print(f"one core {rates[1]:.1f} a second, two {rates[2]:.1f}, the start included; {machine():.2f} times is what the machine has")
         print(f"peak memory with {size}: {peaks[1] / 2**20:.0f} and {peaks[2] / 2**20:.0f} MiB")
+        gains = sorted(second_core(folder / "of 1000") for _ in range(PAIRS))
+        each = ", ".join(f"{gain:.2f}" for gain in gains)
+        print(f"a second core, once all has started, {PAIRS} times one after the other: {statistics.median(gains):.2f} times ({each})")
         graded = stopped(folder, size)
         print(f"two workers and the coordinator killed: {graded} graded before the end, none of them twice")
         serial, parallel, killed = (results(folder / f"{name}.jsonl") for name in ("1", "2", "killed"))
@@ -63,6 +67,30 @@ def machine():
             side_by_side = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
             each[count] = sum(float(process.communicate()[0]) for process in side_by_side) / count
     return 2 * each[1] / each[2]
+
+
+def second_core(folder):
+    """How much faster two cores are than one, half of it before and half of it after: the speed of a machine changes by the minute."""
+    before, both, after = (steady(folder, jobs) for jobs in (1, 2, 1))
+    return 2 * both / (before + after)
+
+
+def steady(folder, jobs):
+    """Submissions a second, on so many cores, between the first and the last tenth."""
+    out = folder / "steady.jsonl"
+    total = len(list((folder / "submitted").iterdir()))
+    with cores(jobs):
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        run = subprocess.Popen(command(folder, jobs, "steady"), cwd=exercises.ROOT, start_new_session=True, **quiet)
+        seen = []  # (seconds, submissions)
+        for tenths in (1, 9):
+            while lines(out) < total * tenths / 10:
+                time.sleep(0.05)
+            seen.append((time.perf_counter(), lines(out)))
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+    out.unlink()
+    return (seen[1][1] - seen[0][1]) / (seen[1][0] - seen[0][0])
 
 
 @contextlib.contextmanager
