@@ -77,7 +77,7 @@ def without_points(exercise, status, what, notes=()):
     return Verdict(exercise.name, status, exercise.points, _parts(exercise, exercise.parts), what, notes=notes)
 
 
-def diagnose(exercise, cases, observed, seed, wrong=()):
+def diagnose(exercise, cases, observed, seed, wrong):
     """The one mistake, or the pair, whose observations equal these on all cases; else nothing.
 
     wrong: the cases in which the answer is wrong; in these most mistakes differ from it, and then no other case is run
