@@ -61,9 +61,9 @@ def grade(folder, name, out, *, seed=None, jobs=1, scheduler="", tier="", book=N
         seed = next((record["seed"] for record in recorded.values()), secrets.randbits(62))
     found = submissions(folder, name)
     count = min(jobs, len(found))
-    pool = _Cluster(count, scheduler, name, tier) if scheduler or count > 1 else _Here()
+    pool = _Cluster(count, scheduler, name, tier) if scheduler or count > 1 else _Here(tier)
     with pool as workers, book() if book else contextlib.nullcontext() as book:
-        tier = workers.tier(tier)
+        tier = workers.tier()
         todo = [Job(who, str(path.resolve()), name, seed, tier, submission.digest(path), book is not None) for who, path in found.items()]
         kept = (job.who for job in todo if _is_result(recorded.get(job.who), job))
         done = {who: recorded[who] for who in kept if not (book and book.lacks(who))}
@@ -157,15 +157,18 @@ def adopt(parent):
 class _Here:
     """Grades in this process; a context manager."""
 
+    def __init__(self, wanted):
+        self._wanted = wanted
+
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         pass
 
-    def tier(self, wanted):
+    def tier(self):
         """The tier of isolation. Raises NoIsolation."""
-        return find_tier(wanted)
+        return find_tier(self._wanted)
 
     def graded(self, jobs):
         """What `grade_one` returns for each of these jobs, as soon as it is there: lists of one or several."""
@@ -180,7 +183,8 @@ class _Cluster:
     """
 
     def __init__(self, processes, scheduler, name, wanted):
-        self._processes, self._scheduler, self._client, self._parent = processes, scheduler, None, None
+        self._processes, self._scheduler, self._wanted = processes, scheduler, wanted
+        self._client = self._parent = None
         if not scheduler:
             self._parent = program.likely_parent(wanted)
             context = multiprocessing.get_context("forkserver")
@@ -199,7 +203,7 @@ class _Cluster:
         if self._parent:
             self._parent.end()
 
-    def tier(self, wanted):
+    def tier(self):
         """See _Here: the weakest of those that are the strongest on each worker."""
         import dask
 
@@ -210,7 +214,7 @@ class _Cluster:
         self._client.wait_for_workers(1)
         workers = self._client.scheduler_info(n_workers=-1)["workers"]
         anywhere = {"allow_other_workers": True, "pure": False}
-        found = [self._client.submit(find_tier, wanted, self._parent, workers=[worker], **anywhere) for worker in workers]
+        found = [self._client.submit(find_tier, self._wanted, self._parent, workers=[worker], **anywhere) for worker in workers]
         return max(self._client.gather(found), key=confine.TIERS.index)
 
     def graded(self, jobs):
