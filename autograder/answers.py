@@ -24,17 +24,16 @@ class KernelAnswer:
         node = _node(target)
         self.written = node is None or not is_stub(node)
 
-    def source(self):
-        """The text of the answer and of the learner's functions that it calls, with imports for what it calls of libraries."""
-        texts = []
+    def trees(self):
+        """The answer and the learner's functions that it calls, as Python reads them, with imports for what it calls of libraries."""
+        trees = []
         for value in self._libraries.values():  # `sm = torch.softmax` is an import of softmax by another name
             if not str(getattr(value, "__module__", "")).startswith("solutions"):  # the references of earlier modules are given
-                texts.append(f"from library import {getattr(value, '__name__', 'something')}")
+                trees.append(ast.ImportFrom("library", [ast.alias(getattr(value, "__name__", "something"))], 0))
         for value in self._reached.values():
-            for piece in [value, *_functions(value)] if inspect.isclass(value) else _functions(value):
-                if node := _node(piece):
-                    texts.append(ast.unparse(node))
-        return "\n\n".join(texts)
+            pieces = [value, *_functions(value)] if inspect.isclass(value) else _functions(value)
+            trees += filter(None, map(_node, pieces))
+        return trees
 
     def observe(self, exercise, cases, given=()):
         """The observations of the cases; `given` exercises are answered by their references."""
@@ -47,15 +46,15 @@ class NotebookAnswer:
 
     def __init__(self, workers, notebook, name):
         self._workers, self._notebook, self._name = workers, notebook, name
-        statements, self._program = notebook.slice(name), notebook.program(name)
-        self.calls = set().union(*(statement.uses for statement in statements)) - {name}
-        binding = [statement.node for statement in statements if name in statement.binds]
+        self._statements, self._program = notebook.slice(name), notebook.program(name)
+        self.calls = set().union(*(statement.uses for statement in self._statements)) - {name}
+        binding = [statement.node for statement in self._statements if name in statement.binds]
         self.exists = bool(binding)
         self.written = self.exists and not is_stub(binding[-1])
 
-    def source(self):
-        """The text of the statements on which the answer depends."""
-        return self._notebook.source(self._name)
+    def trees(self):
+        """The statements on which the answer depends, as Python reads them."""
+        return [statement.node for statement in self._statements]
 
     def observe(self, exercise, cases, given=()):
         """The observations of the cases; `given` exercises are answered by their references."""
@@ -95,7 +94,8 @@ class Workers:
 
     def __init__(self, notebook, names, nursery=None):
         self._texts, self._nursery, self._worker = notebook.texts, nursery, None
-        self._late = [word for word in LATE if any(word in notebook.source(name) for name in names)]
+        sources = [notebook.source(name) for name in names]
+        self._late = [word for word in LATE if any(word in source for source in sources)]
 
     def __enter__(self):
         return self

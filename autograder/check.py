@@ -19,14 +19,14 @@ def check(exercise, answer, seed):
     nothing = without_points(exercise, NOT_ATTEMPTED, "Nothing is written here yet.")
     if not answer.written:
         return nothing
-    cases, source = exercise.draw(seed), answer.source()
+    cases, trees = exercise.draw(seed), answer.trees()
     observed = answer.observe(exercise, cases)
-    if not source and all(each.failure and each.failure.type == "NotImplementedError" for each in observed):
+    if not trees and all(each.failure and each.failure.type == "NotImplementedError" for each in observed):
         return nothing  # made by exec, so that there is no text to be seen
     expected = exercise.expected(seed)
-    notes = _notes(observed, rules.indirect(source) if exercise.forbidden else ())
+    notes = _notes(observed, rules.indirect(trees) if exercise.forbidden else ())
     found = judge.differences(cases, observed, expected, exercise.parts)
-    used = rules.broken(source, exercise.forbidden)
+    used = rules.broken(trees, exercise.forbidden)
     raised = bool(found) and found[0].kind is judge.Kind.RAISED  # told before a broken rule; the points are lost to either
     if used:
         rule = f"It calls {' and '.join(used)}, which this exercise asks you to write."

@@ -30,7 +30,7 @@ def case(name, *, part="values", options=None, raises="", **inputs):
     return Case(name, part, named, options or {}, raises)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Mistake:
     """The reference with one thing wrong, and what a good teacher would say about it."""
 

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import os
-import warnings
 from pathlib import Path
 
 from nbformat import v4
@@ -11,7 +10,6 @@ from nbgrader import utils
 from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.converters import autograde
 from nbgrader.preprocessors import AssignLatePenalties, latesubmissions, overwritecells, saveautogrades
-from sqlalchemy.exc import SAWarning
 from traitlets.config import Config, ConfigFileNotFound, PyFileConfigLoader
 
 from autograder import exercises
@@ -56,12 +54,11 @@ class Book:
         results: of each, the record, as the engine has it (without a score, a person is asked to grade it); the graded notebook, as text;
             and the path of the folder that was handed in
         """
-        late = []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SAWarning)  # nbgrader's own way of adding a submission
-            for record, _, submitted in results:
-                if self._write_scores(record, timestamp(submitted)):
-                    late.append(record["who"])
+        with self._session.no_autoflush:  # else each query would first write what is new, a submission at a time
+            for record, _, _ in results:
+                self._gradebook.update_or_create_student(record["who"])
+            self._session.flush()
+            late = [record["who"] for record, _, submitted in results if self._write_scores(record, timestamp(submitted))]
         self._session.commit()
         for who in late:
             nbgrader = {"notebook": self._slug, "assignment": self._folder, "student": who, "db_url": self._url}
@@ -76,7 +73,6 @@ class Book:
     def _write_scores(self, record, handed_in):
         """Returns whether it was handed in late."""
         who = record["who"]
-        self._gradebook.update_or_create_student(who)
         submission = self._gradebook.update_or_create_submission(self._folder, who, **({"timestamp": handed_in} if handed_in else {}))
         shares = {f"check-{each['name']}": each["score"] / each["points"] for each in record["exercises"]}
         (notebook,) = (each for each in submission.notebooks if each.name == self._slug)

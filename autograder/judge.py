@@ -143,6 +143,8 @@ def _gradient(name, observed, expected, between_mistakes):
             return
         if (mine.dtype, mine.device) == (right.dtype, right.device) and np.array_equal(mine.array, right.array):
             return  # and not a search for the steepest
+        if not any(_value(name, mine, right)):
+            return  # nor where it makes no difference
         gradients = [value.array for name, value in expected.values.items() if name.startswith(GRADIENT) and value.array is not None]
         steepest = max(np.abs(gradient[np.isfinite(gradient)]).max(initial=0.0) for gradient in gradients)
         for _, _, text in _value(name, mine, right, steepest):

@@ -4,7 +4,6 @@ Nothing of a submission is believed but the text of its cells. Which of them ans
 """
 
 import ast
-import copy
 import dataclasses
 import difflib
 import functools
@@ -348,9 +347,9 @@ class _Repair:
 
     def owner(self, name):
         """The cell that answers an exercise, or None."""
-        given = [cell for cell in self.cells if cell.given is self.marked[name]]
-        shared = [cell for cell in self.cells if self.answers(cell, name)]
-        return next(iter([*given, *reversed(shared)]), None)
+        given = (cell for cell in self.cells if cell.given is self.marked[name])
+        shared = (cell for cell in reversed(self.cells) if self.answers(cell, name))
+        return next(itertools.chain(given, shared), None)
 
     def real(self, name):
         """Whether an exercise is answered, well or badly."""
@@ -447,7 +446,7 @@ class _Repair:
         return 0
 
     def notebook(self):
-        """The cells as a notebook, with nothing of the submission in it but their texts."""
+        """The cells as a notebook, with nothing of the submission in it but their texts; metadata are those that were given out."""
         made, used = [], {cell.given.id for cell in self.cells if cell.given}
         for number, cell in enumerate(self.cells):
             id = cell.given.id if cell.given else cell.id
@@ -457,7 +456,7 @@ class _Repair:
             outputs = {"execution_count": None, "outputs": []} if cell.kind == "code" else {}
             metadata = cell.given.metadata if cell.given else {}
             made.append({"id": id, "cell_type": cell.kind, "metadata": metadata, "source": cell.source, **outputs})
-        return copy.deepcopy({"nbformat": 4, "nbformat_minor": 5, "metadata": self.metadata, "cells": made})
+        return {"nbformat": 4, "nbformat_minor": 5, "metadata": self.metadata, "cells": made}
 
 
 @functools.lru_cache(maxsize=256)
@@ -467,8 +466,9 @@ def _read(source):
     return None if cell.error else [(each, loader.globals_of(each.node, each.source)[1]) for each in cell.statements]
 
 
+@functools.lru_cache(maxsize=256)
 def _defined(source):
-    """{name: the last statement that binds it} of a cell."""
+    """{name: the last statement that binds it} of a cell; shared, and to be left as it is."""
     return {name: each.node for each, binds in _read(source) or () for name in binds}
 
 

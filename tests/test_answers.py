@@ -192,6 +192,12 @@ def test_a_carried_part_is_the_reference_under_the_name_that_it_has_here():
     assert verdict.status == "passed", verdict.message
 
 
+def test_a_function_of_a_library_without_a_name_hides_no_forbidden_call():
+    imported = 'f = eval("lambda x: x", {"__name__": "library"})'  # it is called <lambda>, which is no name that Python reads
+    verdict = in_kernel("softmax", imported, "def softmax(x, dim=-1):\n    return f(torch.softmax(x, dim))")
+    assert verdict.score == 0 and "It calls softmax" in verdict.what
+
+
 @pytest.mark.parametrize("module", ["attention", "multi_head"])
 def test_a_notebook_is_given_no_answers_of_its_own_module_or_of_a_later_one(module):
     name = {"attention": "softmax", "multi_head": "split_heads"}[module]

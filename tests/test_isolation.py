@@ -290,6 +290,32 @@ def test_all_reference_answers_pass_in_one_child(nursery):
     assert time.monotonic() - start < 20
 
 
+SHAPES = [((2,), (3, 1), (1, 1, 1)), ((0,), (2, 1)), ((), ()), (3, (2, 1)), ([2], torch.Size([1, 3])), (), (None, (2,))]
+NO_SHAPES = [((2, 3), (4,)), ((2, -1), (1,)), ((1.5,),), ("ab", (1,))]
+
+
+@pytest.mark.parametrize("shapes", SHAPES + NO_SHAPES)
+def test_shapes_are_broadcast_as_torch_does_it(strongest, shapes):
+    """For which a warm parent has a function of its own: torch's imports sympy."""
+    source = f"""
+def f(x):
+    try:
+        return repr(torch.broadcast_shapes{shapes!r})
+    except Exception as error:
+        return f"{{type(error).__name__}}: {{error}}" """
+    namespace = {"torch": torch}
+    exec(source, namespace)
+    with opened(isolation.nursery(strongest), source) as child:
+        assert seen(child).values["output"].text == repr(namespace["f"](None))
+
+
+def test_to_broadcast_shapes_takes_no_sympy(strongest):
+    with opened(
+        isolation.nursery(strongest), "def f(x):\n    torch.broadcast_shapes((2, 1), (3,))\n    return 'sympy' in sys.modules"
+    ) as child:
+        assert seen(child).values["output"].text == "False"
+
+
 def test_a_child_is_quick(nursery):
     nursery.child().end()
     start = time.monotonic()

@@ -49,17 +49,24 @@ class Notebook:
 
     def slice(self, name):
         """The statements on which `name` depends, in notebook order."""
+        wanted, seen, chosen = [name, "*"], set(), set()  # what a star import binds can't be known: all of them come along
+        while wanted:
+            bound = wanted.pop()
+            if bound not in seen:
+                seen.add(bound)
+                more = self._binding.get(bound, set()) - chosen
+                chosen |= more
+                wanted += set().union(*(self.statements[index].uses for index in more))
+        return [self.statements[index] for index in sorted(chosen)]
+
+    @functools.cached_property
+    def _binding(self):
+        """{name: numbers of the statements that bind it}."""
         binding = {}
         for index, statement in enumerate(self.statements):
             for bound in statement.binds:
-                binding.setdefault(bound, []).append(index)
-        wanted, chosen = [name, "*"], set()  # what a star import binds can't be known: all of them come along
-        while wanted:
-            for index in binding.pop(wanted.pop(), ()):
-                if index not in chosen:
-                    chosen.add(index)
-                    wanted += self.statements[index].uses
-        return [self.statements[index] for index in sorted(chosen)]
+                binding.setdefault(bound, set()).add(index)
+        return binding
 
     def source(self, name):
         """The text of what `name` depends on."""

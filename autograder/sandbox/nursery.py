@@ -28,7 +28,6 @@ from .confine import LANDLOCK, NAMESPACES, NONE
 
 LATE = {  # for what torch imports late a third of a second and more, and what more memory to fork: only where a notebook has the word
     "optim": lambda: torch.optim.SGD([nn.Parameter(torch.zeros(1))]),
-    "broadcast_shapes": lambda: torch.broadcast_shapes((1,), (2,)),
 }
 _NOBODY = 65534
 _SECONDS_TO_CLEAR_UP = 5
@@ -148,6 +147,7 @@ class _Parent:
 
 def _warm_up():
     """One operation of each kind, so that what libraries load and read late (/proc/cpuinfo among it) is there before the first fork."""
+    torch.broadcast_shapes = torch.functional.broadcast_shapes = _broadcast_shapes
     x = torch.randn(2, 5, 8, requires_grad=True)
     layers = [nn.Linear(8, 8), nn.LayerNorm(8), nn.Dropout(0.5), nn.GELU(), nn.ReLU()]
     y = nn.Sequential(*layers)(x)
@@ -163,6 +163,17 @@ def _warm_up():
     torch.sort(double.flatten())
     observe.observe("call", torch.relu, {"x": double}, {})
     loader.run({"statements": [["", 1, "def f(x):\n    return x"]], "flags": 0})
+
+
+_own_broadcast_shapes = torch.functional.broadcast_shapes
+
+
+def _broadcast_shapes(*shapes):
+    """As torch's own, which takes half a second to import sympy for it, and then 70 MB with which each child would be forked."""
+    try:
+        return torch.broadcast_tensors(*(torch.zeros(()).expand(shape) for shape in shapes))[0].shape
+    except Exception:
+        return _own_broadcast_shapes(*shapes)  # it has the right words for what can't be broadcast
 
 
 def _child(tier, readable, address_space, user, frames, report):
@@ -193,7 +204,7 @@ def _child(tier, readable, address_space, user, frames, report):
             confine.filter_system_calls()
         random.seed()
         np.random.seed()
-        torch.seed()
+        torch.default_generator.seed()  # torch.seed would look for other devices
         _tell(report, confined=True)
     except BaseException as error:
         _tell(report, error=f"{type(error).__name__}: {error}")

@@ -33,8 +33,8 @@ class Value:
     def from_fields(cls, tree):
         """A value from the tree that `wire.fields` made of it. Raises ProtocolError, or TypeError."""
         value = cls(**tree)
-        for name in ("kind", "dtype", "device", "text"):
-            setattr(value, name, _bounded(getattr(value, name)))
+        value.kind, value.dtype = _bounded(value.kind), _bounded(value.dtype)
+        value.device, value.text = _bounded(value.device), _bounded(value.text)
         if value.array is not None and type(value.array) is not np.ndarray:
             raise wire.ProtocolError("an observation holds text and arrays, this one something else")
         stored = {"float16": "float32", "bfloat16": "float32"}.get(value.dtype, value.dtype)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 _PLAIN = {int, float, bool, type(None)}
+_LEAVES = {*_PLAIN, str}  # of a message that is read
 MAX_HEADER = 4 * 2**20  # bytes
 MAX_ARRAYS = 256 * 2**20  # bytes, all arrays of a frame together
 MAX_DEPTH = 64  # of a message
@@ -132,12 +133,12 @@ def _array(entry, data):
 
 
 def _decode(node, arrays, depth=0):
-    if depth > MAX_DEPTH:
+    if depth >= MAX_DEPTH:
         raise ProtocolError(f"a message nested deeper than {MAX_DEPTH}")
-    if isinstance(node, dict):
+    if type(node) is dict:
         if len(node) == 1 and "$array" in node:
             return arrays[node["$array"]]
-        return {key: _decode(value, arrays, depth + 1) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_decode(value, arrays, depth + 1) for value in node]
+        return {key: value if type(value) in _LEAVES else _decode(value, arrays, depth + 1) for key, value in node.items()}
+    if type(node) is list:
+        return [value if type(value) in _LEAVES else _decode(value, arrays, depth + 1) for value in node]
     return node
