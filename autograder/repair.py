@@ -246,7 +246,8 @@ class _Repair:
 
     def refuse_foreign(self):
         """Raise NotGradable where it is the notebook of another module, or of none."""
-        seen = {cell.grade_id for cell in self.cells} | {name for cell in self.cells for name in _defined(cell.source)}
+        defined = {name for cell in self.cells if cell.source not in self.demos for name in _defined(cell.source)}
+        seen = {cell.grade_id for cell in self.cells} | defined
         own, opened = seen & set(self.names), self.opened()
         other = exercises.module(opened) if opened in exercises.NAMES and opened != self.module.name else None
         if other and len(seen & {exercise.name for exercise in other.exercises}) >= len(own):
@@ -290,7 +291,7 @@ class _Repair:
         answered = {name for cell in code for name, stub in _answers(cell.source) if not stub}
         in_code = {cell.grade_id for cell in self.cells if cell.kind == "code"}
         for cell in self.cells:
-            if cell.kind != "code":
+            if cell.kind != "code" and cell.source not in self.demos:
                 names = {name for name, stub in _answers(cell.source) if name in self.names and not stub} - answered
                 if cell.grade_id in self.names and cell.grade_id not in in_code | answered:
                     names.add(cell.grade_id)

@@ -4,6 +4,7 @@ Every function raises OSError where the kernel refuses, so that nothing untruste
 """
 
 import ctypes
+import functools
 import os
 import platform
 import resource
@@ -178,6 +179,15 @@ _EPERM, _ENOSYS = 1, 38
 
 def filter_system_calls():
     """No new process, no socket, no signal to others, no shared memory, and no change of what belongs to a file but its content."""
+    program = system_call_filter(os.getpid())
+    code = ctypes.create_string_buffer(program)
+    _prctl(_SET_NO_NEW_PRIVS, 1)
+    _prctl(_SET_SECCOMP, 2, struct.pack("@HP", len(program) // 8, ctypes.addressof(code)))
+
+
+@functools.cache
+def system_call_filter(pid):
+    """The filter's program, for a process of that number; whoever forks may ask for it once, for all its children."""
     column, machine = _MACHINES[platform.machine()]
     load, equal, at_least, any_bit, leave = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, refuse, absent, kill = 0x7FFF0000, 0x00050000 | _EPERM, 0x00050000 | _ENOSYS, 0x80000000
@@ -189,15 +199,13 @@ def filter_system_calls():
         if numbers[column]:
             program += [(equal, 0, 1, numbers[column]), (leave, 0, 0, refuse)]
     for name, numbers in _OF_ITSELF.items():
-        also = 0 if name == "prlimit64" else os.getpid()  # 0 is itself for prlimit64, for kill everyone in its group
-        own = [(equal, 2, 0, os.getpid()), (equal, 1, 0, also), (leave, 0, 0, refuse), (leave, 0, 0, allow)]
+        also = 0 if name == "prlimit64" else pid  # 0 is itself for prlimit64, for kill everyone in its group
+        own = [(equal, 2, 0, pid), (equal, 1, 0, also), (leave, 0, 0, refuse), (leave, 0, 0, allow)]
         program += [(equal, 0, 5, numbers[column]), (load, 0, 0, argument), *own]
     # a thread is a clone too; by clone3 it can't be told from a process, and libc tries clone where there is no clone3
     program += [(equal, 0, 4, _CLONE[column]), (load, 0, 0, argument), (any_bit, 1, 0, _CLONE_THREAD), (leave, 0, 0, refuse)]
     program += [(leave, 0, 0, allow), (equal, 0, 1, _CLONE3), (leave, 0, 0, absent), (leave, 0, 0, allow)]
-    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in program))
-    _prctl(_SET_NO_NEW_PRIVS, 1)
-    _prctl(_SET_SECCOMP, 2, struct.pack("@HP", len(program), ctypes.addressof(code)))
+    return b"".join(struct.pack("=HBBI", *line) for line in program)
 
 
 def new_keyring():

@@ -10,8 +10,10 @@ It serves on a socket, its standard input. A request is the names in LATE that t
 
 import contextlib
 import gc
+import importlib
 import json
 import os
+import pkgutil
 import random
 import resource
 import select
@@ -19,11 +21,11 @@ import signal
 import socket
 import time
 
-import numpy as np
+import numpy.ma  # noqa: F401 (numpy imports it when it is asked for)
 import torch
 from torch import nn
 
-from . import confine, loader, observe, worker
+from . import confine, loader, observe, probes, worker
 from .confine import LANDLOCK, NAMESPACES, NONE
 
 LATE = {  # for what torch imports late a third of a second and more, and what more memory to fork: only where a notebook has the word
@@ -57,6 +59,7 @@ class _Parent:
         confine.die_with_parent()
         torch.set_num_threads(1)
         _warm_up()
+        confine.system_call_filter(1)  # which a child is in a process table of its own
         self.settle()
 
     def settle(self):
@@ -147,6 +150,8 @@ class _Parent:
 
 def _warm_up():
     """One operation of each kind, so that what libraries load and read late (/proc/cpuinfo among it) is there before the first fork."""
+    for module in pkgutil.iter_modules(probes.__path__):
+        importlib.import_module(f"{probes.__name__}.{module.name}")
     torch.broadcast_shapes = torch.functional.broadcast_shapes = _broadcast_shapes
     x = torch.randn(2, 5, 8, requires_grad=True)
     layers = [nn.Linear(8, 8), nn.LayerNorm(8), nn.Dropout(0.5), nn.GELU(), nn.ReLU()]
@@ -158,8 +163,6 @@ def _warm_up():
     double = x.detach().double()
     torch.linalg.svd(double @ double.mT)
     torch.multinomial(torch.ones(3), 2)
-    np.random.seed()
-    torch.seed()
     torch.sort(double.flatten())
     observe.observe("call", torch.relu, {"x": double}, {})
     loader.run({"statements": [["", 1, "def f(x):\n    return x"]], "flags": 0})
@@ -203,8 +206,6 @@ def _child(tier, readable, address_space, user, frames, report):
         if tier != NONE:
             confine.filter_system_calls()
         random.seed()
-        np.random.seed()
-        torch.default_generator.seed()  # torch.seed would look for other devices
         _tell(report, confined=True)
     except BaseException as error:
         _tell(report, error=f"{type(error).__name__}: {error}")

@@ -37,21 +37,16 @@ def pack(message):
     arrays, chunks = [], []
 
     def encode(node):
-        kind = type(node)
-        if kind in _PLAIN or (kind is str and len(node) <= LONG_TEXT):
-            return node
-        if isinstance(node, dict):
-            return {str(key): encode(value) for key, value in node.items()}
-        if isinstance(node, str) and len(node) > LONG_TEXT:
-            return add("text", np.frombuffer(node.encode("utf-8", "surrogatepass"), np.uint8))
-        if isinstance(node, (str, int, float)):
-            return node
-        if isinstance(node, (list, tuple)):
-            return [encode(value) for value in node]
+        if isinstance(node, str):
+            return node if len(node) <= LONG_TEXT else add("text", np.frombuffer(node.encode("utf-8", "surrogatepass"), np.uint8))
         if isinstance(node, np.ndarray) and node.dtype in NUMPY:
             return add("ndarray", node)
         if isinstance(node, (torch.Tensor, np.ndarray)):
             return add_tensor("Tensor" if isinstance(node, torch.Tensor) else "ndarray", torch.as_tensor(node).detach().cpu())
+        if isinstance(node, dict):
+            return {str(key): value if type(value) in _PLAIN else encode(value) for key, value in node.items()}
+        if isinstance(node, (list, tuple)):
+            return [value if type(value) in _PLAIN else encode(value) for value in node]
         if dataclasses.is_dataclass(node):
             return {key: encode(value) for key, value in vars(node).items() if value is not None and not (type(value) is str and not value)}
         return node
