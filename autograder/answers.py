@@ -29,7 +29,7 @@ class KernelAnswer:
         trees = []
         for value in self._libraries.values():  # `sm = torch.softmax` is an import of softmax by another name
             if not str(getattr(value, "__module__", "")).startswith("solutions"):  # the references of earlier modules are given
-                trees.append(ast.ImportFrom("library", [ast.alias(getattr(value, "__name__", "something"))], 0))
+                trees.append(ast.ImportFrom("library", [ast.alias(str(getattr(value, "__name__", "something")))], 0))
         for value in self._reached.values():
             pieces = [value, *_functions(value)] if inspect.isclass(value) else _functions(value)
             trees += filter(None, map(_node, pieces))

@@ -24,7 +24,6 @@ from autograder.sandbox.confine import LANDLOCK, NAMESPACES, NONE
 from autograder.verdict import CanNotCheck
 
 TIERS = (NAMESPACES, LANDLOCK)  # that keep files, network and other processes out of reach
-CHILDREN_OF_A_PARENT = 2000
 
 
 class NoIsolation(CanNotCheck):
@@ -86,7 +85,7 @@ def one_core(number):
 
 
 class Nursery:
-    """A warm parent and its children; a context manager. The parent starts with the first child, and is renewed every so often.
+    """A warm parent and its children; a context manager. The parent starts with the first child; one that fails is replaced.
 
     Its children can run side by side. The thread that makes the first one must outlive them all: when it ends, they do.
     """
@@ -95,7 +94,7 @@ class Nursery:
         self.tier = tier
         self._lock = threading.Lock()
         self._parents = []  # the last one is in use; those before it wait for the last of their children
-        self._left = 0  # children that it may still have
+        self._serves = False  # whether there is a last one, and it has not failed
         self._ending = []  # children that were killed, and have not yet reported their end
         self._peak_memory = 0
 
@@ -106,7 +105,7 @@ class Nursery:
         self._see_off()
         for parent in self._parents:
             parent.end()
-        self._parents = []
+        self._parents, self._serves = [], False
 
     @property
     def peak_memory(self):
@@ -127,7 +126,7 @@ class Nursery:
         """Use a warm parent that another process has started, as long as it serves."""
         with self._lock:
             self._parents.append(parent)
-            self._left = CHILDREN_OF_A_PARENT
+            self._serves = True
 
     def child(self, late=()):
         """A Child, isolated and ready for a notebook. Raises InfrastructureError; the next call then starts a new parent.
@@ -135,9 +134,8 @@ class Nursery:
         late: names in `sandbox.nursery.LATE` that the notebook uses
         """
         with self._lock:
-            if self._left == 0:
-                self._renew()
-            self._left -= 1
+            if not self._serves:
+                self._replace()
             parent = self._parents[-1]
         self._see_off()
         try:
@@ -145,17 +143,17 @@ class Nursery:
         except (OSError, InfrastructureError) as error:
             with self._lock:
                 if parent is self._parents[-1]:
-                    self._left = 0
+                    self._serves = False
             if not isinstance(parent, OwnParent):  # whoever started it may have ended it
                 return self.child(late)
             raise InfrastructureError(f"No process could be started ({self.tier}): {error}. {parent.log()}".strip()) from error
 
-    def _renew(self):
+    def _replace(self):
         if self._parents:
             self._parents[-1].hang_up()
         self._parents = [parent for parent in self._parents if parent.lives()]
         self._parents.append(OwnParent(self.tier))
-        self._left = CHILDREN_OF_A_PARENT
+        self._serves = True
 
 
 class Child(Process):

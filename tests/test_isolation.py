@@ -194,13 +194,14 @@ def seen_in_a_new_one(nursery, source):
         return seen(child).values["output"].array.tolist()
 
 
-def test_a_renewed_parent_leaves_the_children_of_the_old_one_alone(strongest, monkeypatch):
-    monkeypatch.setattr(isolation, "CHILDREN_OF_A_PARENT", 1)
-    with isolation.Nursery(strongest) as short:
-        with opened(short, TWICE) as first, opened(short, TWICE):
-            old = short._parents[0]
-            assert len(short._parents) == 2 and old.lives()
-            assert seen(first).failure is None
+def test_a_replaced_parent_leaves_the_children_of_the_old_one_alone(strongest):
+    with isolation.Nursery(strongest) as nursery:
+        with opened(nursery, TWICE) as first:
+            nursery._serves = False  # as when it can fork no more
+            with opened(nursery, TWICE):
+                old = nursery._parents[0]
+                assert len(nursery._parents) == 2 and old.lives()
+                assert seen(first).failure is None
         deadline = time.monotonic() + 10
         while old.lives() and time.monotonic() < deadline:
             time.sleep(0.05)
