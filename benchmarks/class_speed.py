@@ -42,10 +42,12 @@ def main():
 def compare(name, folder, size, stock, demos):
     """One class, three ways: a line each. Stock nbgrader grades it in two halves, the others whole, before, between and after them."""
     ours = (("nbgrader, this executor", nbgrader), ("the engine", engine))
-    halves = [(STOCK, stock_nbgrader, some) for some in (range(stock // 2), range(stock // 2, stock))]
     whole = [(way, action, range(size)) for way, action in ours]
+    turns = [*whole]
+    for half in (range(stock // 2), range(stock // 2, stock)):
+        turns += [(STOCK, stock_nbgrader, half), *whole] if half else []
     seconds, scores = {}, {}
-    for turn, (way, action, some) in enumerate([*whole, halves[0], *whole, halves[1], *whole]):
+    for turn, (way, action, some) in enumerate(turns):
         course = folder / str(turn)
         new_course(course)
         write_class(course / "submitted", MODULE, max(size, stock), demos)
