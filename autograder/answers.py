@@ -82,7 +82,7 @@ class NotebookAnswer:
 @functools.lru_cache(maxsize=2048)
 def _probe(exercise, case):
     """The frame of a case: the same for every notebook of a class."""
-    return process.probe(exercise.probe, case.inputs, {**exercise.options, **case.options})
+    return process.probe(exercise.probe, case.inputs, exercise.options_of(case))
 
 
 class Workers:

@@ -6,7 +6,7 @@ import itertools
 
 from autograder import judge, mutants, rules
 from autograder.exercises import PUBLIC_SEED
-from autograder.sandbox.observe import standard_state
+from autograder.sandbox.observe import set_standard_state, standard_state
 from autograder.verdict import FAILED, NOT_ATTEMPTED, PASSED, Verdict
 
 
@@ -108,13 +108,15 @@ class _Mutant:
         self._exercise, self._cases, self._known = exercise, cases, {}
 
     def does(self, number, observed):
-        """Whether that is seen of it in a case; in the standard state (see `sandbox.observe`)."""
+        """Whether that is seen of it in a case; sets the standard state (see `sandbox.observe`), which whoever asks puts back."""
         # gradients take most of the time, and most mistakes differ in what they return
-        return judge.same(observed, self._observation(number, False)) and judge.same(observed, self._observation(number, True))
+        if self._exercise.has_gradients and not judge.same(observed, self._observation(number, False)):
+            return False
+        return judge.same(observed, self._observation(number, True))
 
     def _observation(self, number, gradients):
-        gradients = gradients or not self._exercise.has_gradients
         if (number, gradients) not in self._known:
+            set_standard_state()
             self._known[number, gradients] = self._exercise.observe_in(self.target, self._cases[number], gradients)
         return self._known[number, gradients]
 

@@ -99,13 +99,16 @@ class Exercise:
             yield seen  # in the state of whoever asks
 
     def observe_in(self, target, case, gradients=True):
-        """What the probe sees of one case, where the state is the standard one, or is put back by whoever asks.
+        """What the probe sees of one case in the state that is there.
 
         gradients: False to leave them out, where the probe `has_gradients`
         """
-        observe.set_standard_state()
-        options = {**self.options, **case.options, **({} if gradients else {"gradient": False})}
+        options = self.options_of(case) | ({} if gradients else {"gradient": False})
         return observe.observe_in(self.probe, target, probes.copied(case.inputs), options)
+
+    def options_of(self, case):
+        """The options of the probe in a case."""
+        return {**self.options, **case.options}
 
     @functools.cached_property
     def has_gradients(self):

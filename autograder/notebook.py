@@ -40,7 +40,7 @@ class Check:
             names = ", ".join(f'"{each.name}"' for each in cases)
             print(f"There is no case {case!r}. The cases are: {names}.")
             return None
-        options = {**exercise.options, **found[0].options, **({"gradient": False} if exercise.probe in ("call", "build_load_call") else {})}
+        options = exercise.options_of(found[0]) | ({"gradient": False} if exercise.probe in ("call", "build_load_call") else {})
         seen = probes.find(exercise.probe)(target, found[0].inputs, **options)
         return {name: value for name, value in seen.items() if name != probes.CHANGED}
 

@@ -48,7 +48,7 @@ def alone(module, texts):
         for exercise, cases in drawn:
             target = loader.run(notebook.program(exercise.name))[0].get(exercise.name)
             for case in cases:
-                observe.observe(exercise.probe, target, case.inputs, {**exercise.options, **case.options})
+                observe.observe(exercise.probe, target, case.inputs, exercise.options_of(case))
     return (time.perf_counter() - start) / len(notebooks)
 
 

@@ -31,7 +31,7 @@ def build_on(target):
 def test_the_reference_gives_the_same_there_and_stays_there(exercise):
     target = build_on(exercise.reference) if exercise.probe == "build_load_call" else exercise.reference
     for case, here in zip(exercise.draw(3), exercise.expected(3)):
-        there = observe(exercise.probe, target, moved(dict(case.inputs)), {**exercise.options, **case.options})
+        there = observe(exercise.probe, target, moved(dict(case.inputs)), exercise.options_of(case))
         assert (there.failure and there.failure.type) == (here.failure and here.failure.type), case.name
         for name, right in here.values.items():
             if right.array is not None and right.kind == "Tensor":
